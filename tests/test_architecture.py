@@ -136,7 +136,7 @@ def docstring_lines(module: ast.Module) -> int:
     return sum((node.body[0].end_lineno or 0) - node.body[0].lineno + 1 for node in nodes)
 
 
-def test_imports_point_down_only() -> None:
+def test_imports_point_only_downwards() -> None:
     pytest.importorskip("importlinter")
     # In a process of its own, because import-linter disables the loggers of its process.
     code = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(cache_dir=None))"
@@ -145,7 +145,7 @@ def test_imports_point_down_only() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
-def test_a_module_keeps_the_house_rules(path: Path) -> None:
+def test_module_follows_the_house_rules(path: Path) -> None:
     name = path.relative_to(SOURCE).as_posix()
     text, module = path.read_text(encoding="utf-8"), tree(path)
     assert ast.get_docstring(module), "a module says what it is"
@@ -176,7 +176,7 @@ def test_package_docstring_lists_modules_that_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DECIDERS))
-def test_deciding_modules_do_not_wait(name: str) -> None:
+def test_nonblocking_modules_call_nothing_that_waits(name: str) -> None:
     module = tree(SOURCE / name)
     called = {
         node.func.attr
@@ -191,7 +191,7 @@ def test_deciding_modules_do_not_wait(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "aio").glob("*.py")), ids=lambda path: path.name)
-def test_the_asyncio_clients_never_block_the_loop(path: Path) -> None:
+def test_asyncio_clients_never_block_the_loop(path: Path) -> None:
     module = tree(path)
     assert not set(imported(module)) & {"concurrent", "multiprocessing", "queue", "threading"}
     awaited = {node.value for node in ast.walk(module) if isinstance(node, ast.Await)}
@@ -262,7 +262,7 @@ TESTING_LAYERS = (
 )
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
+def test_modules_have_no_import_cycles() -> None:
     """Imports for type checkers count: a circle of modules can only be read as one."""
     paths = {module_name(path): path for path in SOURCE.rglob("*.py")}
     circle_of = {f"pykclient.testing.{name}": circle[0] for circle in CIRCLES for name in circle}
@@ -295,7 +295,7 @@ def test_embedded_cluster_imports_point_down_at_run_time() -> None:
     assert upward == set()
 
 
-def test_importing_the_package_loads_next_to_nothing() -> None:
+def test_importing_the_package_loads_almost_nothing() -> None:
     heavy = "{'asyncio', 'dataclasses', 'logging', 'pyarrow', 'socket', 'ssl', 'typing_extensions', 'zstandard'}"
     program = f"import sys; before = set(sys.modules); import pykclient; print(({heavy} & set(sys.modules)) - before)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

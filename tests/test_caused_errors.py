@@ -72,7 +72,7 @@ def record_error(cause: BaseException) -> RecordDeserializationError:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: type(cause).__name__)
-def test_either_class_catches_it(cause: BaseException) -> None:
+def test_error_is_caught_by_either_class(cause: BaseException) -> None:
     error = record_error(cause)
     assert isinstance(error, RecordDeserializationError)
     if isinstance(cause, ExceptionGroup):
@@ -95,7 +95,7 @@ def test_traceback_names_the_error_of_this_package() -> None:
     assert line == "pykclient.errors.RecordDeserializationError: it failed\n"
 
 
-def test_notes_go_along() -> None:
+def test_notes_survive_pickling() -> None:
     error = record_error(CAUSES[0])
     error.add_note("a note")
     assert pickle.loads(pickle.dumps(error)).__notes__ == ["a note"]
@@ -119,17 +119,17 @@ def test_pickling_leaves_out_causes_that_cannot_be_pickled() -> None:
     [StopIteration(), StopAsyncIteration(), KafkaTimeoutError("x"), ConfigError("x"), KeyboardInterrupt()],
     ids=lambda cause: type(cause).__name__,
 )
-def test_classes_that_mean_something_else_to_callers(cause: BaseException) -> None:
+def test_special_exception_classes_are_not_added(cause: BaseException) -> None:
     assert type(record_error(cause)) is RecordDeserializationError
 
 
-def test_the_errors_own_attributes_win() -> None:
+def test_attributes_of_this_package_win() -> None:
     assert record_error(ComputedError()).offset == 7
     assert isinstance(record_error(ComputedError()), ValueError), "the nearest class that has no offset of its own"
     assert not isinstance(record_error(ComputedError()), ComputedError)
 
 
-def test_a_final_class_leaves_its_base() -> None:
+def test_final_class_is_replaced_by_its_base() -> None:
     error = record_error(FinalError("x"))
     assert isinstance(error, ValueError)
     assert not isinstance(error, FinalError)
@@ -142,7 +142,7 @@ def parse(data: bytes) -> Any:
     return json.loads(data)
 
 
-def test_a_program_that_catches_its_deserializers_error(pykclient_cluster: EmbeddedCluster) -> None:
+def test_program_can_catch_its_deserializers_error(pykclient_cluster: EmbeddedCluster) -> None:
     servers = pykclient_cluster.bootstrap_servers
     with KafkaProducer(bootstrap_servers=servers) as producer:
         for value in (b"1", b"no JSON", b"3"):
@@ -167,7 +167,7 @@ def test_a_program_that_catches_its_deserializers_error(pykclient_cluster: Embed
 
 
 @pytest.mark.parametrize("value", [JsonSerializer, parse])
-def test_either_way_to_name_a_deserializer(pykclient_cluster: EmbeddedCluster, value: Any) -> None:
+def test_deserializer_error_is_raised_for_class_and_function(pykclient_cluster: EmbeddedCluster, value: Any) -> None:
     servers = pykclient_cluster.bootstrap_servers
     with KafkaProducer(bootstrap_servers=servers) as producer:
         producer.send("broken", b"{").get(10)

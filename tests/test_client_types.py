@@ -178,7 +178,7 @@ def test_settings_are_up_to_date() -> None:
     ("settings", "config"),
     [("ProducerSettings", ProducerConfig), ("ConsumerSettings", ConsumerConfig), ("AdminSettings", AdminClientConfig)],
 )
-def test_every_key_is_typed_or_not_supported_yet(settings: str, config: type[AbstractConfig]) -> None:
+def test_every_key_is_typed_or_unsupported(settings: str, config: type[AbstractConfig]) -> None:
     from pykclient.config import client_settings
 
     typed = getattr(client_settings, settings).__annotations__.keys()
@@ -190,7 +190,7 @@ def test_every_key_is_typed_or_not_supported_yet(settings: str, config: type[Abs
     assert typed <= {name.replace(".", "_") for name in {*definition.keys, *definition.foreign, *definition.aliases}}
 
 
-def test_help_shows_what_a_method_takes() -> None:
+def test_help_shows_parameters_of_methods() -> None:
     assert str(inspect.signature(KafkaProducer.send)) == (
         "(self, topic: 'str | ProducerRecord[K, V]', value: 'V | None' = None, key: 'K | None' = None, "
         "headers: 'Headers | None' = None, partition: 'int | None' = None, timestamp_ms: 'int | None' = None, "

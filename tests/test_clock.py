@@ -23,14 +23,14 @@ def test_a_timer_sees_time_only_when_updated(clock: MockClock) -> None:
     assert (timer.remaining_ms, timer.expired, timer.not_expired) == (0, True, False)
 
 
-def test_time_never_goes_back(clock: MockClock) -> None:
+def test_monotonic_time_never_decreases(clock: MockClock) -> None:
     timer = Timer(clock, 100)
     timer.update(clock.now_ms() + 50)
     timer.update(clock.now_ms())
     assert timer.elapsed_ms == 50
 
 
-def test_reset_starts_from_the_instant_last_seen(clock: MockClock) -> None:
+def test_reset_starts_from_the_last_update(clock: MockClock) -> None:
     timer = Timer(clock, 100)
     clock.advance(30)
     timer.reset(10)
@@ -38,7 +38,7 @@ def test_reset_starts_from_the_instant_last_seen(clock: MockClock) -> None:
     assert timer.elapsed_ms == 0
 
 
-def test_negative_and_unbounded_timeouts(clock: MockClock) -> None:
+def test_negative_timeouts_expire_and_unbounded_never(clock: MockClock) -> None:
     assert Timer(clock, -5).expired
     forever = Timer(clock, FOREVER_MS)
     clock.advance(10**15)
@@ -55,14 +55,14 @@ def test_sleep_ends_with_the_timer(clock: MockClock) -> None:
     assert timer.expired
 
 
-def test_the_machines_clock_runs() -> None:
+def test_system_clock_advances() -> None:
     before = SYSTEM_CLOCK.now_ms()
     SYSTEM_CLOCK.sleep_ms(2)
     assert SYSTEM_CLOCK.now_ms() >= before + 1
     assert SYSTEM_CLOCK.wall_ms() > 1_700_000_000_000
 
 
-def test_waiting_is_bounded_and_can_be_ended() -> None:
+def test_wait_is_bounded_and_can_be_notified() -> None:
     condition = threading.Condition()
     with condition:
         assert SYSTEM_CLOCK.wait(condition, 1) is False

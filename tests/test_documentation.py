@@ -26,7 +26,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_point_to_existing_pages(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")
         linked = (page.parent / name).resolve() if name else page
@@ -35,7 +35,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(linked), target
 
 
-def test_the_tests_behind_the_semantics_exist() -> None:
+def test_tests_named_in_the_semantics_exist() -> None:
     table = SEMANTICS.split("## The tests behind each statement")[1]
     rows = re.findall(r"^\| .* \| (`.*) \|$", table, re.MULTILINE)
     assert len(rows) > 30
@@ -49,7 +49,7 @@ def test_the_tests_behind_the_semantics_exist() -> None:
             assert re.search(rf"(def|class) {name}\b" if name else "", text), item
 
 
-def test_sentences_of_the_semantics_name_no_tests() -> None:
+def test_semantics_text_names_no_tests() -> None:
     assert "test_" not in SEMANTICS.split("## The tests behind each statement")[0]
 
 
@@ -67,7 +67,7 @@ def test_picture_of_the_layers_shows_them_in_their_order() -> None:
     assert all(max(above) < min(below) for above, below in itertools.pairwise(rows))
 
 
-def test_versions_of_new_names_are_after_the_first_and_not_ahead() -> None:
+def test_versions_of_new_names_are_valid() -> None:
     """``New in 0.2.`` in a docstring is a line of its own, which tools/docs_docstrings.py renders."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     found = {tuple(map(int, it.split("."))) for text in texts for it in re.findall(r"\bNew in (\d+\.\d+)\b", text)}
@@ -78,7 +78,7 @@ def test_versions_of_new_names_are_after_the_first_and_not_ahead() -> None:
     assert all((0, 1) < version <= tuple(map(int, __version__.split(".")[:2])) for version in found)
 
 
-def test_forms_of_docstrings_become_markdown() -> None:
+def test_docstring_markup_becomes_markdown() -> None:
     pytest.importorskip("griffe")
     spec = importlib.util.spec_from_file_location("docs_docstrings", ROOT / "tools" / "docs_docstrings.py")
     assert spec is not None
@@ -92,7 +92,7 @@ def test_forms_of_docstrings_become_markdown() -> None:
 FOREIGN_ERRORS = {"Abort", "SSLError", "UnsupportedOperation", "UsageError"}
 
 
-def test_errors_that_docstrings_name_exist() -> None:
+def test_errors_named_in_docstrings_exist() -> None:
     """Each name under ``Raises:`` is a class of the package, a name of its error modules, or a built-in error."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py")}
     known = {*vars(builtins), *FOREIGN_ERRORS}

@@ -36,7 +36,7 @@ def test_attributes_survive_pickling() -> None:
 
 
 @pytest.mark.parametrize("cls", CODED.values())
-def test_broker_errors_speak_for_themselves(cls: type[BrokerError]) -> None:
+def test_broker_errors_have_a_sentence_as_default_text(cls: type[BrokerError]) -> None:
     text = str(cls())
     assert text.endswith(".")
     assert " " in text, "a sentence, not a name"
@@ -44,7 +44,7 @@ def test_broker_errors_speak_for_themselves(cls: type[BrokerError]) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_flags_agree_with_classes(cls: type[KafkaError]) -> None:
+def test_error_flags_agree_with_base_classes(cls: type[KafkaError]) -> None:
     assert cls.retriable == issubclass(cls, errors.RetriableError)
     assert cls.invalid_metadata == issubclass(cls, errors.InvalidMetadataError)
 
@@ -67,7 +67,7 @@ def test_unknown_code_keeps_its_number() -> None:
     assert copy.code == 4711
 
 
-def test_names_of_kafka_python_lead_somewhere() -> None:
+def test_error_names_of_kafka_python_exist() -> None:
     theirs = pytest.importorskip("kafka.errors", reason="kafka-python tells its names")
     names = {
         name

@@ -30,7 +30,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def test_a_producer_names_the_batches_that_wait_and_why(cluster: EmbeddedCluster) -> None:
+def test_producer_names_waiting_batches_and_the_reason(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000, client_id="waiting") as producer:
         producer.partitions_for("explained")
         for _ in range(3):
@@ -48,7 +48,7 @@ def test_a_producer_names_the_batches_that_wait_and_why(cluster: EmbeddedCluster
     assert "producer id" in flushed
 
 
-def test_a_producer_says_which_brokers_cannot_be_reached() -> None:
+def test_producer_names_unreachable_brokers() -> None:
     with KafkaProducer(bootstrap_servers="127.0.0.1:1", max_block_ms=500, client_id="lost") as producer:
         with pytest.raises(pykclient.errors.KafkaTimeoutError):
             producer.send("explained", b"x")
@@ -58,7 +58,7 @@ def test_a_producer_says_which_brokers_cannot_be_reached() -> None:
     assert re.search(r"\d\d:\d\d:\d\d WARNING .*127\.0\.0\.1:1", text)
 
 
-def test_a_partition_without_a_leader_is_the_reason() -> None:
+def test_producer_names_a_partition_without_leader() -> None:
     with (
         EmbeddedCluster(brokers=2) as own,
         KafkaProducer(bootstrap_servers=own.bootstrap_servers, delivery_timeout_ms=60_000, linger_ms=0) as producer,
@@ -77,7 +77,7 @@ def test_a_partition_without_a_leader_is_the_reason() -> None:
     assert re.search(r"one-0: 1 record in 1 batch waiting.*(no leader|the next is in|waits for broker)", text)
 
 
-def test_a_transaction_is_part_of_the_page(cluster: EmbeddedCluster) -> None:
+def test_producer_shows_its_transaction(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="explained-tx") as producer:
         assert "transactional.id 'explained-tx', UNINITIALIZED" in producer.explain()
         producer.init_transactions()
@@ -87,7 +87,7 @@ def test_a_transaction_is_part_of_the_page(cluster: EmbeddedCluster) -> None:
     assert re.search(r"transactional.id 'explained-tx', IN_TRANSACTION, begun \d+ ms ago", text)
 
 
-def test_a_consumer_names_its_group_positions_and_lag(cluster: EmbeddedCluster) -> None:
+def test_consumer_names_its_group_positions_and_lag(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for _ in range(5):
             producer.send("explained", b"x", partition=0)
@@ -104,7 +104,7 @@ def test_a_consumer_names_its_group_positions_and_lag(cluster: EmbeddedCluster) 
     assert re.search(r"explained-[01]: position \d+, lag \d+, fetched from broker \d", text)
 
 
-def test_a_consumer_without_a_group_names_paused_partitions(cluster: EmbeddedCluster) -> None:
+def test_consumer_without_a_group_names_paused_partitions(cluster: EmbeddedCluster) -> None:
     tp = TopicPartition("explained", 1)
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         consumer.assign([tp])
@@ -116,7 +116,7 @@ def test_a_consumer_without_a_group_names_paused_partitions(cluster: EmbeddedClu
     assert "Group" not in text
 
 
-def test_a_share_consumer_names_its_group_and_partitions(cluster: EmbeddedCluster) -> None:
+def test_share_consumer_names_its_group_and_partitions(cluster: EmbeddedCluster) -> None:
     with KafkaShareConsumer("explained", bootstrap_servers=cluster.bootstrap_servers, group_id="sharing") as consumer:
         text = ""
         expected = ("sharing, a share group: STABLE", "Assignment, 2 partitions: explained-0, explained-1")
@@ -128,7 +128,7 @@ def test_a_share_consumer_names_its_group_and_partitions(cluster: EmbeddedCluste
     assert "KafkaShareConsumer" not in pykclient.explain_clients()
 
 
-def test_another_thread_may_ask_at_any_time(cluster: EmbeddedCluster) -> None:
+def test_other_threads_may_call_explain(cluster: EmbeddedCluster) -> None:
     texts: list[str] = []
     failures: list[BaseException] = []
     stop = threading.Event()
@@ -158,7 +158,7 @@ def test_another_thread_may_ask_at_any_time(cluster: EmbeddedCluster) -> None:
     assert any("in poll() in thread 'MainThread'" in text for text in texts)
 
 
-def test_a_signal_handler_that_asks_itself_is_told_what_to_do(cluster: EmbeddedCluster) -> None:
+def test_explain_in_a_signal_handler_is_refused_with_advice(cluster: EmbeddedCluster) -> None:
     """A handler may interrupt a call that holds a lock, so explain() refuses there. explain_on_signal() may."""
     errors: list[Exception] = []
 
@@ -197,7 +197,7 @@ with KafkaProducer(bootstrap_servers=servers, client_id="p"), KafkaConsumer(boot
 """
 
 
-def test_a_signal_makes_a_process_explain_itself(cluster: EmbeddedCluster) -> None:
+def test_signal_makes_a_process_explain_itself(cluster: EmbeddedCluster) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PROGRAM), cluster.bootstrap_servers],
         stdin=subprocess.PIPE,
@@ -244,7 +244,7 @@ def test_asyncio_clients_explain_themselves(cluster: EmbeddedCluster) -> None:
     assert "aio-c" not in pykclient.explain_clients()
 
 
-def test_warnings_are_remembered_whatever_the_level_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_kept_at_any_log_level(caplog: pytest.LogCaptureFixture) -> None:
     context = LogContext("[a] ")
     log = context.logger("pykclient.explained")
     caplog.set_level(logging.CRITICAL, "pykclient.explained")
@@ -255,7 +255,7 @@ def test_warnings_are_remembered_whatever_the_level_of_the_log(caplog: pytest.Lo
     assert not caplog.records
 
 
-def test_a_log_line_names_the_place_that_logged_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_names_its_source_line(caplog: pytest.LogCaptureFixture) -> None:
     log = LogContext("100 % ").logger("pykclient.explained")
     log.warning("%s is here", "a warning")
     (record,) = caplog.records
@@ -276,10 +276,10 @@ def test_a_log_line_names_the_place_that_logged_it(caplog: pytest.LogCaptureFixt
         (7_440_000, "2 h 4 min"),
     ],
 )
-def test_durations(duration_ms: float, shown: str) -> None:
+def test_durations_are_shown_in_readable_units(duration_ms: float, shown: str) -> None:
     assert shown_duration(duration_ms) == shown
 
 
-def test_sizes_and_counts() -> None:
+def test_sizes_and_counts_are_shown_in_readable_units() -> None:
     assert [shown_size(size) for size in (512, 1536, 32 << 20, 5 << 30)] == ["512 bytes", "1.5 KiB", "32 MiB", "5 GiB"]
     assert [counted(1, "batch", "batches"), counted(1200, "record")] == ["1 batch", "1,200 records"]

@@ -46,7 +46,7 @@ def run(code: str, wanted: str | None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
-def test_the_compiled_one_is_built_where_tests_run() -> None:
+def test_compiled_implementation_is_built_where_tests_run() -> None:
     assert IS_BUILT, "make test builds it; without make: pip install --editable ."
 
 
@@ -59,13 +59,13 @@ def test_the_compiled_one_is_built_where_tests_run() -> None:
         ("python", "python False False"),
     ],
 )
-def test_the_choice(wanted: str | None, runs: str) -> None:
+def test_environment_selects_the_implementation(wanted: str | None, runs: str) -> None:
     done = run(NAMES_OF_WHAT_RUNS, wanted)
     assert (done.stdout.strip(), done.stderr) == (runs, "")
 
 
 @pytest.mark.parametrize("wanted", [None, "python"])
-def test_without_a_build_python_runs(wanted: str | None) -> None:
+def test_python_runs_without_a_build(wanted: str | None) -> None:
     done = run(NOT_BUILT + NAMES_OF_WHAT_RUNS, wanted)
     assert (done.stdout.strip(), done.stderr) == ("python False False", "")
 
@@ -78,7 +78,7 @@ def test_forced_implementation_that_was_not_built_says_how_to_build() -> None:
     assert "pip install" in error
 
 
-def test_nonsense_is_refused() -> None:
+def test_unknown_implementation_is_refused() -> None:
     done = run(NAME, "nonsense")
     assert done.returncode
     assert done.stderr.strip().endswith(
@@ -86,7 +86,7 @@ def test_nonsense_is_refused() -> None:
     )
 
 
-def test_a_module_that_is_missing_alone() -> None:
+def test_each_compiled_module_is_optional() -> None:
     """Each compiled module is optional by itself."""
     missing = (
         "import pykclient.clock; from pykclient.implementation import use_compiled; use_compiled('pykclient.clock')"
@@ -96,7 +96,7 @@ def test_a_module_that_is_missing_alone() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["c", "python"])
-def test_the_command_line_shows_it(wanted: str) -> None:
+def test_version_command_shows_the_implementation(wanted: str) -> None:
     code = "import sys; from pykclient.cli.main import main; main(['--version'])"
     assert run(code, wanted).stdout.rstrip().endswith(f"({wanted})")
 
@@ -115,7 +115,7 @@ def test_the_command_line_shows_it(wanted: str) -> None:
     ],
     ids=["c", "python", "not built", "not built and not wanted"],
 )
-def test_clients_say_it_once(before: str, wanted: str | None, line: str) -> None:
+def test_clients_log_the_implementation_once(before: str, wanted: str | None, line: str) -> None:
     clients = """
 import logging
 logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(message)s")
@@ -133,7 +133,7 @@ def test_process_runs_the_implementation_of_the_environment() -> None:
     assert (os.environ.get("PYKCLIENT_IMPL") or "c") == implementation.NAME
 
 
-def test_the_stubs_are_true() -> None:
+def test_stubs_match_the_compiled_modules() -> None:
     """stubtest imports the compiled modules, and compares them with their stubs: with their Python forms."""
     modules = sorted(map(module_name, (ROOT / "src").rglob("*.pyi")))
     command = [sys.executable, "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", "--concise"]
@@ -150,7 +150,7 @@ def module_name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", COMPILED, ids=module_name)
-def test_a_python_module_uses_its_compiled_form(path: Path) -> None:
+def test_python_module_uses_its_compiled_form(path: Path) -> None:
     """Its stub names what the compiled form replaces, and takes the signatures from the Python form."""
     python = path.with_name(f"{path.stem[1:]}.py")
     assert python.read_text(encoding="utf-8").endswith("\n\n\nuse_compiled(__name__)\n")
@@ -170,7 +170,7 @@ def is_replaced(each: Any) -> bool:
     return any(each is chosen for chosen in implementation._python_forms)
 
 
-def test_a_compiled_module_is_not_imported_first() -> None:
+def test_compiled_module_cannot_be_imported_first() -> None:
     done = run("import pykclient.record._lines; import pykclient.record.lines", "c")
     error = (
         "ImportError: import pykclient.record.lines before pykclient.record._lines, which is not complete without it"
@@ -179,7 +179,7 @@ def test_a_compiled_module_is_not_imported_first() -> None:
 
 
 @pytest.mark.skipif(not IS_BUILT, reason="there is nothing compiled")
-def test_an_import_that_a_signal_ended_can_be_repeated() -> None:
+def test_interrupted_import_can_be_repeated() -> None:
     """A handler may raise right after the compiled form was imported, and then the module itself was not."""
     done = run(
         """
@@ -206,7 +206,7 @@ print(decode_into.__class__.__name__)
     assert done.stdout.split() == ["False", "cython_function_or_method"], done.stderr
 
 
-def test_twins_share_a_name_and_their_parameters() -> None:
+def test_compiled_and_python_forms_share_names_and_parameters() -> None:
     for path in COMPILED:
         import_module(module_name(path.with_name(path.stem[1:])))
     twins = implementation._python_forms

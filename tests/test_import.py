@@ -96,17 +96,17 @@ print(len(modules), sum(os.path.getsize(file) for file in files if os.path.exist
     return Cost(*map(int, run(code, environment).split()))
 
 
-def test_the_package_alone_loads_nothing(compiled: dict[str, str]) -> None:
+def test_importing_the_package_alone_loads_nothing(compiled: dict[str, str]) -> None:
     assert loaded_by("import pykclient", compiled) == {"pykclient", "__future__"}
 
 
 @pytest.mark.parametrize("name", pykclient.__all__)
-def test_no_name_loads_what_it_does_not_need(name: str, compiled: dict[str, str]) -> None:
+def test_public_names_load_only_what_they_need(name: str, compiled: dict[str, str]) -> None:
     # Since Python 3.14, logging needs dataclasses.
     assert not loaded_by(f"from pykclient import {name}", compiled, after="import logging") & (LATE | NEVER)
 
 
-def test_configuration_costs_little(compiled: dict[str, str]) -> None:
+def test_importing_the_configuration_is_cheap(compiled: dict[str, str]) -> None:
     """Importing the configuration takes 4 ms on the reference machine, half of it for the error classes."""
     cost = cost_of("import pykclient.config.producer_config, pykclient.config.consumer_config", compiled)
     assert cost.modules <= 20, cost
@@ -115,7 +115,7 @@ def test_configuration_costs_little(compiled: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["KafkaProducer", "KafkaConsumer"])
-def test_a_client_costs_little(name: str, compiled: dict[str, str]) -> None:
+def test_importing_a_client_is_cheap(name: str, compiled: dict[str, str]) -> None:
     """Importing a client takes 30 ms on the reference machine (confluent_kafka 67 ms, kafka-python 300 ms)."""
     cost = cost_of(f"from pykclient import {name}", compiled)
     assert cost.modules <= 160, cost

@@ -55,7 +55,7 @@ def consumer(pykclient_cluster: EmbeddedCluster) -> Iterator[KafkaConsumer[Any, 
         ),
     ],
 )
-def test_constructors(make: Callable[[], object], said: str) -> None:
+def test_constructors_refuse_wrong_arguments_with_advice(make: Callable[[], object], said: str) -> None:
     with pytest.raises((ConfigError, IllegalArgumentError)) as caught:
         make()
     assert str(caught.value) == said
@@ -100,13 +100,13 @@ def test_constructors(make: Callable[[], object], said: str) -> None:
         (lambda consumer: consumer.poll(None), "poll() takes a number of milliseconds, not None"),
     ],
 )
-def test_methods_of_a_consumer(consumer: Any, call: Callable[[Any], object], said: str) -> None:
+def test_consumer_methods_refuse_wrong_arguments(consumer: Any, call: Callable[[Any], object], said: str) -> None:
     with pytest.raises(IllegalArgumentError) as caught:
         call(consumer)
     assert said in str(caught.value)
 
 
-def test_seconds_instead_of_milliseconds(consumer: KafkaConsumer[Any, Any]) -> None:
+def test_seconds_instead_of_milliseconds_warn(consumer: KafkaConsumer[Any, Any]) -> None:
     said = r"timeouts are in milliseconds: 1\.0 is 0\.001 s; if seconds were meant, write 1000"
     with pytest.warns(RuntimeWarning, match=said) as caught:
         consumer.poll(1.0)
@@ -116,7 +116,7 @@ def test_seconds_instead_of_milliseconds(consumer: KafkaConsumer[Any, Any]) -> N
     consumer.poll(50.5)
 
 
-def test_whole_numbers_of_other_classes(consumer: KafkaConsumer[Any, Any]) -> None:
+def test_integers_of_other_classes_are_accepted(consumer: KafkaConsumer[Any, Any]) -> None:
     consumer.seek(TP, np.int64(3))  # type: ignore[arg-type]
     assert consumer.position(TP) == 3
     assert type(consumer.position(TopicPartition(TP.topic, np.int64(TP.partition)))) is int  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_whole_numbers_of_other_classes(consumer: KafkaConsumer[Any, Any]) -> No
     assert consumer.offsets_for_times({TP: np.int64(5)}) == {TP: None}  # type: ignore[dict-item]
 
 
-def test_no_topics_are_none(consumer: KafkaConsumer[Any, Any]) -> None:
+def test_none_means_no_topics(consumer: KafkaConsumer[Any, Any]) -> None:
     consumer.unsubscribe()
     consumer.subscribe(None, pattern="t.*")  # type: ignore[arg-type]
 
@@ -150,14 +150,14 @@ def test_no_topics_are_none(consumer: KafkaConsumer[Any, Any]) -> None:
         (ProducerConfig, "transactional_ids", "did you mean 'transactional_id'?"),
     ],
 )
-def test_unknown_keys(config: type[ProducerConfig | ConsumerConfig], name: str, said: str) -> None:
+def test_unknown_keys_are_refused(config: type[ProducerConfig | ConsumerConfig], name: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config({name: "x"})
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig])
-def test_no_hint_leads_to_a_key_that_is_refused(config: type[ProducerConfig | ConsumerConfig]) -> None:
+def test_hints_name_only_accepted_keys(config: type[ProducerConfig | ConsumerConfig]) -> None:
     definition = config.DEFINITION
     for key in definition.keys.values():
         for name in (key.name + "s", key.name[:-1], key.name.partition(".")[2], key.name.partition(".")[0]):
@@ -201,7 +201,7 @@ CONFLUENT: list[tuple[type[ProducerConfig | ConsumerConfig], dict[str, Any], str
 
 
 @pytest.mark.parametrize(("config", "settings", "said"), CONFLUENT)
-def test_settings_of_confluent_kafka(
+def test_settings_of_confluent_kafka_are_accepted_or_refused_with_advice(
     config: type[ProducerConfig | ConsumerConfig], settings: dict[str, Any], said: str
 ) -> None:
     if not said:

@@ -33,6 +33,6 @@ ALL = dict.fromkeys(
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_the_place_is_there_once(mutant: Mutant) -> None:
+def test_mutated_text_occurs_exactly_once(mutant: Mutant) -> None:
     assert (SOURCES / f"{mutant.module}.py").read_text(encoding="utf-8").count(mutant.before) == 1
     assert mutant.after != mutant.before

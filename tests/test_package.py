@@ -13,12 +13,12 @@ README = (ROOT / "README.md").read_text()
 REPOSITORY = "https://github.com/pykclient/pykclient"
 
 
-def test_the_first_block_of_the_readme_installs() -> None:
+def test_first_block_of_the_readme_installs() -> None:
     first_block = README.split("```")[1]
     assert first_block.split("\n")[1] == "pip install 'pykclient[cli]'"  # with the command for those without a broker
 
 
-def test_links_work_outside_of_the_repository() -> None:
+def test_links_work_outside_the_repository() -> None:
     links = re.findall(r"\]\(([^)]+)\)", README)
     assert len(links) > 5
     for link in links:
@@ -27,7 +27,7 @@ def test_links_work_outside_of_the_repository() -> None:
             assert (ROOT / match[1]).exists(), link
 
 
-def test_urls_lead_to_the_site_and_to_files_of_the_repository() -> None:
+def test_urls_point_to_the_site_and_repository_files() -> None:
     urls = dict(DECLARED["project"]["urls"])
     assert {"Homepage", "Documentation", "Changelog", "Issues", "Source"} == urls.keys()
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -38,11 +38,11 @@ def test_urls_lead_to_the_site_and_to_files_of_the_repository() -> None:
             assert (ROOT / match[1]).exists(), url
 
 
-def test_the_changelog_has_this_version() -> None:
+def test_changelog_has_this_version() -> None:
     assert f"## {DECLARED['project']['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_tools_for_development_are_no_extra() -> None:
+def test_development_tools_are_not_an_extra() -> None:
     groups = DECLARED["dependency-groups"]
     assert {"include-group": "quick"} in groups["dev"]
     assert "pytest" in " ".join(groups["quick"])

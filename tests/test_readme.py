@@ -73,7 +73,7 @@ def test_program_of_the_readme_prints(cluster: EmbeddedCluster, word: str, lines
     assert len(printed_by(program, cluster)) == lines
 
 
-def test_test_of_an_application_passes(cluster: EmbeddedCluster) -> None:
+def test_application_test_of_the_readme_passes(cluster: EmbeddedCluster) -> None:
     names: dict[str, Any] = {}
     exec(program_with("pykclient_cluster"), names)
     test = names["test_orders_survive_a_broker"]
@@ -82,7 +82,7 @@ def test_test_of_an_application_passes(cluster: EmbeddedCluster) -> None:
         test(own)
 
 
-def test_each_program_is_run_here_or_by_the_tests_of_spark() -> None:
+def test_each_program_is_run_here_or_by_spark_tests() -> None:
     """The program with Spark runs in ``tests/examples/test_spark_examples.py``."""
     words = ('compression_type="lz4"', "for record in consumer:", "async with", "poll_arrow", "pykclient_cluster")
     others = [program for program in PROGRAMS if not any(word in program for word in words)]
@@ -103,7 +103,7 @@ def ratios(rows: str, column: int) -> dict[str, float]:
     return found
 
 
-def test_figures_of_speed_are_those_of_the_measurements() -> None:
+def test_speed_figures_equal_the_measurements() -> None:
     text = " ".join(README.split())
     assert "records of 100 bytes, batches of 64 KiB and otherwise both sides' defaults" in text
     assert "`send` and `poll` take less than half of the CPU per record" in text

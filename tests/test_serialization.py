@@ -67,7 +67,7 @@ BINARY = [
 
 @pytest.mark.parametrize(("serde", "values"), ROUND_TRIPS)
 @given(data=st.data())
-def test_round_trip(serde: Serde[Any], values: st.SearchStrategy[Any], data: st.DataObject) -> None:
+def test_values_survive_a_round_trip(serde: Serde[Any], values: st.SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(values)
     assert serde.deserialize("t", (), bytes(serde.serialize("t", (), value) or b"")) == value
 
@@ -108,13 +108,13 @@ def test_any_bytes_are_read_or_refused(serde: Serde[Any], data: bytes) -> None:
         (VoidSerde(), 0),
     ],
 )
-def test_values_that_do_not_fit_are_refused(serde: Serde[Any], value: Any) -> None:
+def test_unserializable_values_are_refused(serde: Serde[Any], value: Any) -> None:
     with pytest.raises(SerializationError, match="cannot be serialized as") as caught:
         serde.serialize("t", (), value)
     assert caught.value.__cause__ is not None
 
 
-def test_hostile_lists_are_refused() -> None:
+def test_malformed_lists_are_refused() -> None:
     numbers, texts = ListSerde(IntegerSerde()), ListSerde(StringSerde())
     with pytest.raises(SerializationError, match="str cannot be serialized as a list"):
         numbers.serialize("t", (), "text")  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_hostile_lists_are_refused() -> None:
             serde.deserialize("t", (), bytes(data or b""))
 
 
-def test_refused_bytes_do_not_show_up_in_the_text() -> None:
+def test_refused_bytes_do_not_appear_in_the_error() -> None:
     with pytest.raises(SerializationError) as caught:
         UUIDSerde().deserialize("t", (), b"geheim")
     assert str(caught.value) == "6 bytes are not a UUID"
@@ -143,12 +143,12 @@ def test_refused_bytes_do_not_show_up_in_the_text() -> None:
 
 
 @pytest.mark.parametrize("data", [b"x", bytearray(b"x"), memoryview(b"x")])
-def test_bytes_pass_through_untouched(data: Any) -> None:
+def test_bytes_pass_through_unchanged(data: Any) -> None:
     assert BYTES.serialize("t", (), data) is data
     assert DefaultSerializer().serialize("t", (), data) is data
 
 
-def test_text_is_not_bytes() -> None:
+def test_text_is_refused_without_a_serializer() -> None:
     default: Serde[Any] = BYTES
     with pytest.raises(SerializationError, match=r"^str cannot be serialized as bytes: set a serializer$"):
         default.serialize("t", (), "text")
@@ -183,7 +183,7 @@ def test_serdes_classes_and_callables_deserialize(value: Any) -> None:
 
 
 @pytest.mark.parametrize("resolve", [serializer_for, deserializer_for])
-def test_other_values_are_no_serializers(resolve: Callable[[Any], object]) -> None:
+def test_uncallable_serializers_are_refused(resolve: Callable[[Any], object]) -> None:
     assert resolve(None) is BYTES
     with pytest.raises(ConfigError, match="is not callable"):
         resolve(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykclient.spare_buffers import SpareBuffers
 
 
-def test_a_viewed_buffer_is_not_given_out() -> None:
+def test_viewed_buffer_is_not_reused() -> None:
     spares = SpareBuffers(2, 1000)
     buffer = bytearray(100)
     view = memoryview(buffer)[:50]
@@ -19,7 +19,7 @@ def test_a_viewed_buffer_is_not_given_out() -> None:
     assert len(buffer) == 100
 
 
-def test_number_and_size_of_kept_buffers_are_bounded() -> None:
+def test_spare_buffers_limit_count_and_bytes() -> None:
     spares = SpareBuffers(2, 1000)
     buffers = [bytearray(100) for _ in range(3)]
     for buffer in buffers:

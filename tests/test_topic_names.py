@@ -25,7 +25,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.parametrize("name", [*IMPOSSIBLE, ""])
-def test_impossible_names(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     assert not topic_names.is_valid(name)
     with pytest.raises(InvalidTopicError) as caught:
         topic_names.validate(name)
@@ -34,19 +34,19 @@ def test_impossible_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 249, "...", "A.b_c-9", "__consumer_offsets"])
-def test_possible_names(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     topic_names.validate(name)
     assert topic_names.is_valid(name)
 
 
 @pytest.mark.parametrize("name", NOT_NAMES)
-def test_other_types_are_not_names(name: Any) -> None:
+def test_other_types_are_refused(name: Any) -> None:
     with pytest.raises(IllegalArgumentError, match=f"a topic is a str, not {type(name).__name__}"):
         topic_names.validate(name)
 
 
 @pytest.mark.parametrize("name", [*IMPOSSIBLE, ""])
-def test_a_producer_refuses_impossible_names_and_goes_on(cluster: EmbeddedCluster, name: str) -> None:
+def test_producer_refuses_invalid_names_and_continues(cluster: EmbeddedCluster, name: str) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=20_000) as producer:
         heard: list[Any] = []
         future = producer.send(name, b"v", on_delivery=lambda error, _: heard.append(error))
@@ -62,7 +62,7 @@ def test_a_producer_refuses_impossible_names_and_goes_on(cluster: EmbeddedCluste
 
 
 @pytest.mark.parametrize("name", NOT_NAMES)
-def test_a_producer_refuses_what_is_no_name(cluster: EmbeddedCluster, name: Any) -> None:
+def test_producer_refuses_topics_of_other_types(cluster: EmbeddedCluster, name: Any) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=20_000) as producer:
         for call in (
             lambda: producer.send(name, b"v"),
@@ -103,7 +103,7 @@ def calls_of(consumer: KafkaConsumer[Any, Any], name: Any) -> list[Callable[[], 
 
 
 @pytest.mark.parametrize("name", [*IMPOSSIBLE, "", None, 5, b"bytes"])
-def test_a_consumer_refuses_impossible_names_and_goes_on(cluster: EmbeddedCluster, name: Any) -> None:
+def test_consumer_refuses_invalid_names_and_continues(cluster: EmbeddedCluster, name: Any) -> None:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="names") as consumer:
         expected = InvalidTopicError if isinstance(name, str) and name else IllegalArgumentError
         for call in calls_of(consumer, name):

@@ -76,13 +76,13 @@ def test_a_producer_record_can_be_pickled() -> None:
     ]
 
 
-def test_topic_partition_reads_like_kafkas() -> None:
+def test_topic_partition_text_equals_kafkas() -> None:
     assert str(PARTITION) == "orders-3"
     assert PARTITION == ("orders", 3)
     assert sorted([TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)])[0] == ("a", 1)
 
 
-def test_node() -> None:
+def test_node_has_text_and_equality() -> None:
     assert NODE.id_string == "1"
     assert str(NODE) == "host:9092 (id 1)"
     assert str(Node(-1, "host", 9092)) == "host:9092"
@@ -90,7 +90,7 @@ def test_node() -> None:
     assert NODE != "host:9092"
 
 
-def test_the_text_of_a_record_shows_the_beginning_of_key_and_value() -> None:
+def test_record_text_shows_the_beginning_of_key_and_value() -> None:
     assert str(record(key=b"k", value=None)) == (
         "ConsumerRecord(topic='orders', partition=3, leader_epoch=5, offset=17, timestamp=1700000000000, "
         "timestamp_type=0, key=b'k', value=None, headers=[('a', b'1'), ('b', None)], serialized_key_size=10, "
@@ -109,14 +109,14 @@ def test_keys_and_values_to_send_stay_out_of_repr() -> None:
 class TestConsumerRecordAsNamedTuple:
     """ConsumerRecord has the named tuple interface of kafka-python's class."""
 
-    def test_fields_are_theirs(self) -> None:
+    def test_fields_equal_those_of_kafka_python(self) -> None:
         theirs = kafka.consumer.fetcher.ConsumerRecord
         assert ConsumerRecord._fields == theirs._fields
         assert record()._asdict().keys() == theirs(*record())._asdict().keys()
         assert RecordMetadata._fields == kafka.producer.future.RecordMetadata._fields
         assert ConsumerGroupMetadata._fields == kafka.structs.ConsumerGroupMetadata._fields
 
-    def test_unpacking_and_indexing(self) -> None:
+    def test_records_unpack_and_index_like_tuples(self) -> None:
         theirs = kafka.consumer.fetcher.ConsumerRecord(*record())
         topic, partition, *_, header_size = record()
         assert (topic, partition, header_size) == ("orders", 3, 3)
@@ -126,7 +126,7 @@ class TestConsumerRecordAsNamedTuple:
         with pytest.raises(IndexError):
             record()[13]
 
-    def test_headers_are_a_list_of_the_records_own(self) -> None:
+    def test_each_record_has_its_own_list_of_headers(self) -> None:
         headers = (("a", b"1"),)
         first: Any = record(headers=headers)
         second: Any = record(headers=headers)
@@ -138,7 +138,7 @@ class TestConsumerRecordAsNamedTuple:
         assert second.headers == []
         assert second.serialized_header_size == -1
 
-    def test_replace(self) -> None:
+    def test_replace_returns_a_changed_copy(self) -> None:
         original = record()
         changed = original._replace(value="other", headers=[])
         assert (changed.value, changed.headers, changed.offset) == ("other", [], 17)
@@ -149,11 +149,11 @@ class TestConsumerRecordAsNamedTuple:
         with pytest.raises(ValueError, match="no field valu"):
             original._replace(valu=1)
 
-    def test_make(self) -> None:
+    def test_make_and_asdict_round_trip(self) -> None:
         assert ConsumerRecord._make(record()) == record()
         assert ConsumerRecord(**record()._asdict()) == record()
 
-    def test_pattern_matching(self) -> None:
+    def test_records_match_patterns(self) -> None:
         match record():
             case ConsumerRecord(topic, _, value=value):
                 assert (topic, value) == ("orders", "secret value")
@@ -165,12 +165,12 @@ def test_consumer_records_compare_by_all_fields() -> None:
     assert record(offset=18) != record()
 
 
-def test_record_metadata_without_an_offset() -> None:
+def test_record_metadata_may_have_no_offset() -> None:
     assert RecordMetadata("orders", 3, PARTITION, 0, 5, None, -1, 3).has_offset
     assert not RecordMetadata("orders", 3, PARTITION, -1, 5, None, -1, 3).has_offset
 
 
-def test_offset_defaults() -> None:
+def test_offset_types_have_defaults() -> None:
     assert OffsetAndMetadata(5) == (5, "", -1)
     assert OffsetAndTimestamp(5, 17) == (5, 17, -1)
     assert ConsumerGroupMetadata("g") == ("g", -1, "", None, "<unjoined>")

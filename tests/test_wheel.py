@@ -155,7 +155,7 @@ def test_release_wheel_passes_its_tests(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
+def test_wheel_without_a_compiler_is_pure_python(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, CC="false", CXX="false")
     assert wheel.name.endswith("-py3-none-any.whl"), "or pip would take it for a compiled one"
     assert not [name for name in modules(wheel) if name.endswith((".so", ".pyd", ".c", ".pyx"))]
@@ -170,7 +170,7 @@ def test_a_wheel_where_there_is_no_compiler(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_source_distribution(tmp_path: Path) -> None:
+def test_source_distribution_is_reproducible(tmp_path: Path) -> None:
     """A source distribution has Cython's input and not its output, and another build of it is the same."""
     normalize = runpy.run_path(str(ROOT / "tools" / "dist.py"))["normalize"]
     archives: list[Path] = []

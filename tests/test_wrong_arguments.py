@@ -160,7 +160,7 @@ AIO_CALLS: dict[str, dict[str, Any]] = {
     [(KafkaConsumer, CALLS), (KafkaShareConsumer, SHARE_CALLS), (AIOKafkaConsumer, AIO_CALLS)],
     ids=["consumer", "share", "asyncio"],
 )
-def test_no_method_is_left_out(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
+def test_all_methods_are_covered(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
     methods = {name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")}
     assert methods - {"in_environment"} == calls.keys()
     for method, valid in calls.items():
@@ -186,7 +186,7 @@ def assign_again(consumer: Any, method: str) -> None:
         consumer.assign([TP])
 
 
-def test_a_consumer(cluster: EmbeddedCluster) -> None:
+def test_consumer_refuses_wrong_arguments(cluster: EmbeddedCluster) -> None:
     with KafkaConsumer[Any, Any](
         bootstrap_servers=cluster.bootstrap_servers,
         group_id="odd",
@@ -219,7 +219,7 @@ def test_a_consumer(cluster: EmbeddedCluster) -> None:
         assert consumer.committed(OTHER) == 2
 
 
-def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
+def test_share_consumer_refuses_wrong_arguments(cluster: EmbeddedCluster) -> None:
     with KafkaShareConsumer[Any, Any](
         bootstrap_servers=cluster.bootstrap_servers, group_id="odd-share", share_acknowledgement_mode="explicit"
     ) as consumer:
@@ -247,7 +247,7 @@ def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
         assert consumer.subscription() == {"orders"}
 
 
-def test_an_asyncio_consumer(cluster: EmbeddedCluster) -> None:
+def test_asyncio_consumer_refuses_wrong_arguments(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         async with AIOKafkaConsumer(
             bootstrap_servers=cluster.bootstrap_servers,

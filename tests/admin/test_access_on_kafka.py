@@ -123,7 +123,7 @@ def shown(value: Any) -> Any:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_acls_as_kafka_python(ours: KafkaAdminClient, theirs: Any, topic: str) -> None:
+def test_acl_calls_equal_kafka_pythons(ours: KafkaAdminClient, theirs: Any, topic: str) -> None:
     seen = []
     for admin, module in ((theirs, kafka.admin), (ours, pykclient.admin)):
         acls = [acl_of(module, topic), acl_of(module, topic, "WRITE")]
@@ -139,7 +139,7 @@ def test_acls_as_kafka_python(ours: KafkaAdminClient, theirs: Any, topic: str) -
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_acls_beside_confluent(ours: KafkaAdminClient, guarded: KafkaCluster, topic: str) -> None:
+def test_acls_equal_those_of_confluent_kafka(ours: KafkaAdminClient, guarded: KafkaCluster, topic: str) -> None:
     other = confluent.AdminClient({"bootstrap.servers": guarded.bootstrap_servers, "log_level": 0})
     pattern = ResourcePattern(ResourceType.TOPIC, topic, ACLResourcePatternType.PREFIXED)
     acl = ACL("User:dave", "10.0.0.1", ACLOperation.ALTER, ACLPermissionType.DENY, pattern)
@@ -183,7 +183,7 @@ def test_acls_beside_confluent(ours: KafkaAdminClient, guarded: KafkaCluster, to
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_scram_credentials_as_kafka_python(ours: KafkaAdminClient, theirs: Any, topic: str) -> None:
+def test_scram_credential_calls_equal_kafka_pythons(ours: KafkaAdminClient, theirs: Any, topic: str) -> None:
     seen = []
     for admin, module in ((theirs, kafka.admin), (ours, pykclient.admin)):
         upsertion = module.UserScramCredentialUpsertion(topic, "scram-sha-256", "secret", iterations=5000)
@@ -212,7 +212,7 @@ def test_scram_credentials_as_kafka_python(ours: KafkaAdminClient, theirs: Any, 
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_delegation_tokens(guarded: KafkaCluster) -> None:
+def test_admin_creates_renews_and_expires_delegation_tokens(guarded: KafkaCluster) -> None:
     with authenticated(guarded, "admin") as admin:
         token = admin.create_delegation_token(["User:bob"], max_lifetime_ms=3_600_000)
         assert token.owner == ("User", "admin")
@@ -234,7 +234,7 @@ def test_delegation_tokens(guarded: KafkaCluster) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_authorization_errors_are_the_matching_class(guarded: KafkaCluster, ours: KafkaAdminClient, topic: str) -> None:
+def test_authorization_error_class_matches_resource(guarded: KafkaCluster, ours: KafkaAdminClient, topic: str) -> None:
     ours.create_topics([topic], wait_for_metadata=True)
     with authenticated(guarded, "bob") as bob:
         failures: list[tuple[type[KafkaError], Callable[[], Any]]] = [
@@ -259,11 +259,11 @@ def test_authorization_errors_are_the_matching_class(guarded: KafkaCluster, ours
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_quotas_on_a_real_broker(ours: KafkaAdminClient, topic: str) -> None:
+def test_real_broker_alters_and_describes_quotas(ours: KafkaAdminClient, topic: str) -> None:
     quotas(ours.typed, topic)
 
 
-def test_quotas_on_the_embedded_cluster(topic: str) -> None:
+def test_embedded_cluster_alters_and_describes_quotas(topic: str) -> None:
     with EmbeddedCluster() as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         quotas(admin, topic)
 
@@ -299,7 +299,7 @@ def quotas(admin: Admin, name: str) -> None:
     eventually(lambda: admin.describe_client_quotas([of_user]) == {}, 20.0, "the quotas are gone")
 
 
-def test_without_an_authorizer_there_are_no_acls() -> None:
+def test_acl_calls_fail_without_authorizer() -> None:
     acl = acl_of(pykclient.admin, "t")
     with EmbeddedCluster() as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         calls: list[Callable[[], Any]] = [
@@ -312,7 +312,7 @@ def test_without_an_authorizer_there_are_no_acls() -> None:
                 call()
 
 
-def test_acls_on_the_embedded_cluster(topic: str) -> None:
+def test_embedded_cluster_creates_describes_and_deletes_acls(topic: str) -> None:
     """ACLs are created, described by filters and deleted; wrong ones are refused one by one."""
     acls = [acl_of(pykclient.admin, topic), acl_of(pykclient.admin, topic, "WRITE"), acl_of(pykclient.admin, "other")]
     wrong = ACL(
@@ -334,7 +334,7 @@ def test_acls_on_the_embedded_cluster(topic: str) -> None:
         assert admin.describe_acls(filter_of(pykclient.admin, None)) == acls[2:]
 
 
-def test_wrong_arguments_are_errors_that_show_no_secret() -> None:
+def test_argument_errors_show_no_secret() -> None:
     with Admin(bootstrap_servers="localhost:1") as admin:
         calls: list[tuple[str, Callable[[], Any]]] = [
             ("acl_filter[0]", lambda: admin.describe_acls("User:x")),  # type: ignore[arg-type]
@@ -372,7 +372,7 @@ def quotas_as_java(found: Any) -> dict[str, Any]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_quotas_beside_java(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient, topic: str) -> None:
+def test_quota_results_equal_javas(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient, topic: str) -> None:
     admin, servers = ours.typed, guarded.bootstrap_servers
     by_java: list[Any] = [
         [{"user": topic}, {"producer_byte_rate": 1000}],
@@ -425,7 +425,7 @@ def token_of_java(told: Any) -> tuple[Any, ...]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_delegation_tokens_beside_java(java: JavaAdmin, guarded: KafkaCluster) -> None:
+def test_delegation_token_results_equal_javas(java: JavaAdmin, guarded: KafkaCluster) -> None:
     broker = guarded.brokers[1]
     settings = {
         "bootstrap.servers": f"{broker.host}:{broker.ports['SASL_PLAINTEXT']}",
@@ -462,7 +462,7 @@ def test_delegation_tokens_beside_java(java: JavaAdmin, guarded: KafkaCluster) -
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_the_voters_beside_java(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient) -> None:
+def test_quorum_voters_equal_javas(java: JavaAdmin, guarded: KafkaCluster, ours: KafkaAdminClient) -> None:
     admin, servers = ours.typed, guarded.bootstrap_servers
     before = java.call(servers, "describeMetadataQuorum")
     our = admin.describe_metadata_quorum()

@@ -76,7 +76,7 @@ def in_turn(*answers: Any) -> Callable[[int, Any], Any]:
 # --- routing and retries ---
 
 
-def test_the_controller_is_asked_and_when_it_has_moved_the_new_one() -> None:
+def test_calls_follow_controller_to_new_broker() -> None:
     def answer(node: int, _request: Any) -> Any:
         return created({"a": 0 if node == 2 else errors.NotControllerError.code})
 
@@ -87,7 +87,7 @@ def test_the_controller_is_asked_and_when_it_has_moved_the_new_one() -> None:
     assert [node for node, _ in brokers.seen] == [1, 2]
 
 
-def test_each_item_has_its_own_result_and_only_what_may_succeed_is_sent_again() -> None:
+def test_only_items_with_retriable_errors_are_retried() -> None:
     throttled = errors.ThrottlingQuotaExceededError.code
     policy = errors.PolicyViolationError.code
     admin, brokers = typed(
@@ -127,7 +127,7 @@ def test_a_response_without_an_item_is_an_error_of_that_item() -> None:
     assert isinstance(results.failed["b"], RemoteProtocolError)
 
 
-def test_a_call_is_not_done_while_a_response_is_taken_in() -> None:
+def test_call_is_pending_while_response_is_handled() -> None:
     # Another thread, which waits for the call, may look at any moment.
     class Backoff(ExponentialBackoff):
         def backoff(self, attempts: int) -> int:
@@ -152,7 +152,7 @@ def test_retries_end_with_the_last_error() -> None:
     assert len(brokers.seen) == 4
 
 
-def test_retries_back_off_until_the_deadline_and_the_error_tells_all() -> None:
+def test_retries_back_off_until_deadline_and_error_tells_history() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.NotControllerError.code})))
     start_ms = brokers.mock_clock.now_ms()
     with admin:
@@ -166,7 +166,7 @@ def test_retries_back_off_until_the_deadline_and_the_error_tells_all() -> None:
         assert part in text
 
 
-def test_the_broker_gets_the_time_that_is_left() -> None:
+def test_request_timeout_is_remaining_time_of_call() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.NotControllerError.code}), created({"a": 0})))
     with admin:
         admin.create_topics(["a"], timeout_ms=5_000).all()
@@ -179,7 +179,7 @@ def test_the_broker_gets_the_time_that_is_left() -> None:
     assert brokers.seen[0][1].timeout_ms == 2_000  # else the connection would be closed before the response
 
 
-def test_a_silent_broker_ends_in_a_timeout_that_says_what_may_have_happened() -> None:
+def test_silent_broker_raises_timeout_that_names_possible_effects() -> None:
     admin, _ = typed(in_turn(SILENT))
     with admin:
         error = admin.create_topics(["a"], timeout_ms=3_000).failed["a"]
@@ -191,7 +191,7 @@ def test_a_silent_broker_ends_in_a_timeout_that_says_what_may_have_happened() ->
 # --- lost connections ---
 
 
-def test_a_topic_found_after_a_lost_response_is_ours_if_it_is_as_we_wanted() -> None:
+def test_matching_topic_after_lost_response_counts_as_created() -> None:
     def answer(_node: int, request: Any) -> Any:
         return described("a", 3, 2) if isinstance(request, MetadataRequest) else next(answers)
 
@@ -206,7 +206,7 @@ def test_a_topic_found_after_a_lost_response_is_ours_if_it_is_as_we_wanted() -> 
             assert results["a"].replication_factor == 2
 
 
-def test_a_broker_that_does_not_know_the_new_topic_yet_is_asked_again() -> None:
+def test_broker_without_new_topic_is_asked_again() -> None:
     def answer(_node: int, request: Any) -> Any:
         return next(described_later if isinstance(request, MetadataRequest) else answers)
 
@@ -220,7 +220,7 @@ def test_a_broker_that_does_not_know_the_new_topic_yet_is_asked_again() -> None:
         assert admin.create_topics({"a": {"num_partitions": 3}}).all()["a"].num_partitions == 3
 
 
-def test_a_topic_that_existed_before_the_first_attempt_is_not_ours() -> None:
+def test_topic_existing_before_first_attempt_is_error() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.TopicExistsError.code})))
     with admin:
         assert isinstance(admin.create_topics({"a": {"num_partitions": 3}}).failed["a"], errors.TopicExistsError)
@@ -228,7 +228,7 @@ def test_a_topic_that_existed_before_the_first_attempt_is_not_ours() -> None:
 
 
 @pytest.mark.parametrize("latency_ms", [10, 2_000])
-def test_an_error_that_a_broker_may_have_caused_by_repeating_the_request_says_so(latency_ms: int) -> None:
+def test_error_names_possible_effect_of_repeated_request(latency_ms: int) -> None:
     def answer(_node: int, request: Any) -> Any:
         brokers.mock_clock.advance(latency_ms)
         if isinstance(request, CreateTopicsRequest):
@@ -246,7 +246,7 @@ def test_an_error_that_a_broker_may_have_caused_by_repeating_the_request_says_so
     assert ("took 2000 ms" in str(exists)) is was_slow
 
 
-def test_a_topic_that_is_gone_after_a_lost_response_was_deleted() -> None:
+def test_topic_missing_after_lost_response_counts_as_deleted() -> None:
     gone = errors.UnknownTopicOrPartitionError.code
     admin, _ = typed(in_turn(LOST, deleted({"a": gone})))
     with admin:
@@ -258,7 +258,7 @@ def test_a_topic_that_is_gone_after_a_lost_response_was_deleted() -> None:
     assert isinstance(brokers.seen[0][1], DeleteTopicsRequest)
 
 
-def test_connections_that_are_lost_again_and_again_end_in_a_timeout() -> None:
+def test_repeatedly_lost_connections_end_in_timeout() -> None:
     admin, brokers = typed(in_turn(LOST))
     with admin:
         error = admin.create_topics(["a"], timeout_ms=5_000).failed["a"]
@@ -266,7 +266,7 @@ def test_connections_that_are_lost_again_and_again_end_in_a_timeout() -> None:
     assert len(brokers.seen) > 3
 
 
-def test_a_broker_of_the_cluster_without_a_connection_delays_only_until_it_is_back() -> None:
+def test_unreachable_broker_delays_call_only_until_it_returns() -> None:
     admin, brokers = typed(in_turn(created({"a": 0})))
     assert brokers.metadata is not None
     controller = brokers.metadata.fetch().controller
@@ -344,7 +344,7 @@ def test_without_items_nothing_is_sent() -> None:
 # --- the life of a client ---
 
 
-def test_a_closed_client_refuses_calls_and_closes_again() -> None:
+def test_closed_client_refuses_calls_but_can_be_closed_again() -> None:
     admin, brokers = typed(in_turn(created({"a": 0})))
     admin.close()
     admin.close()
@@ -355,13 +355,13 @@ def test_a_closed_client_refuses_calls_and_closes_again() -> None:
         pass
 
 
-def test_a_client_that_nobody_closes_warns() -> None:
+def test_unclosed_client_warns() -> None:
     admin, _ = typed(in_turn(LOST))
     with pytest.warns(ResourceWarning, match="never closed"):
         del admin
 
 
-def test_an_exception_in_a_poll_ends_the_calls_and_not_the_client() -> None:
+def test_exception_in_poll_fails_calls_but_not_client() -> None:
     def answer(_node: int, _request: Any) -> Any:
         if not failed:
             failed.append(True)
@@ -453,7 +453,7 @@ def test_close_ends_a_call_of_another_thread() -> None:
         assert [type(error) for error in caught] == [IllegalStateError]
 
 
-def test_a_call_without_brokers_tells_what_was_tried() -> None:
+def test_timeout_without_brokers_tells_attempted_addresses() -> None:
     with Admin(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(KafkaTimeoutError) as caught:
         admin.list_topics(timeout_ms=300)
     text = str(caught.value)
@@ -482,7 +482,7 @@ def create(admin: Admin) -> None:
     admin.create_topics(["a"]).all()
 
 
-def test_an_exception_at_any_place_of_a_call_leaves_the_client_usable() -> None:
+def test_exception_anywhere_in_call_leaves_client_usable() -> None:
     def answer(_node: int, request: Any) -> Any:
         return created({topic.name: 0 for topic in request.topics})
 
@@ -496,7 +496,7 @@ def test_an_exception_at_any_place_of_a_call_leaves_the_client_usable() -> None:
             admin.close()
 
 
-def test_a_signal_handler_that_calls_the_client_is_refused_or_served() -> None:
+def test_signal_handler_call_is_refused_or_served() -> None:
     def answer(_node: int, request: Any) -> Any:
         if isinstance(request, MetadataRequest):
             return cluster()

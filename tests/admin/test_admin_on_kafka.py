@@ -99,7 +99,7 @@ def resource(module: Any, kind: str, name: str, configs: Any = None) -> Any:
 # --- as kafka-python ---
 
 
-def test_configurations_as_kafka_python(sides: Sides, records: str) -> None:
+def test_config_calls_equal_kafka_pythons(sides: Sides, records: str) -> None:
     def describe(kind: str, c: Any, m: Any) -> Any:
         return c.describe_configs([resource(m, "TOPIC", records)], True, kind)
 
@@ -129,13 +129,13 @@ def test_configurations_as_kafka_python(sides: Sides, records: str) -> None:
         sides.ours.describe_configs([ConfigResource("topic", "nowhere")])
 
 
-def test_resources_as_kafka_python(sides: Sides, records: str) -> None:
+def test_listed_config_resources_equal_kafka_pythons(sides: Sides, records: str) -> None:
     assert records in sides.equal(lambda c, m: c.list_config_resources(["TOPIC"]))["topic"]
     found = sides.equal(lambda c, m: c.list_config_resources())
     assert {"topic", "broker"} <= found.keys()
 
 
-def test_the_cluster_as_kafka_python(sides: Sides, records: str) -> None:
+def test_cluster_descriptions_equal_kafka_pythons(sides: Sides, records: str) -> None:
     sides.equal(lambda c, m: c.describe_cluster())
     assert sides.equal(lambda c, m: c.api_versions())[3][1] >= 12
     versions = sides.ours.get_broker_version_data(sides.broker_id)
@@ -167,7 +167,7 @@ def test_the_cluster_as_kafka_python(sides: Sides, records: str) -> None:
             sides.ours.alter_replica_log_dirs(move)
 
 
-def test_the_quorum_as_kafka_python(sides: Sides) -> None:
+def test_quorum_calls_equal_kafka_pythons(sides: Sides) -> None:
     if not sides.is_real:
         calls: list[Callable[[], Any]] = [
             sides.ours.describe_metadata_quorum,
@@ -202,7 +202,7 @@ def test_the_quorum_as_kafka_python(sides: Sides) -> None:
     assert isinstance(failed["metadata.version"], errors.InvalidUpdateVersionError)
 
 
-def test_offsets_and_records_as_kafka_python(sides: Sides, records: str) -> None:
+def test_offset_and_record_calls_equal_kafka_pythons(sides: Sides, records: str) -> None:
     first, second = TopicPartition(records, 0), TopicPartition(records, 1)
 
     def at(place: str, c: Any, m: Any) -> Any:
@@ -222,7 +222,7 @@ def test_offsets_and_records_as_kafka_python(sides: Sides, records: str) -> None
     assert f"{records}-1" in str(error)
 
 
-def test_leaders_and_replicas_as_kafka_python(sides: Sides, records: str) -> None:
+def test_leader_and_replica_calls_equal_kafka_pythons(sides: Sides, records: str) -> None:
     tp = TopicPartition(records, 0)
     sides.equal(lambda c, m: c.elect_leaders(0, [records]))
     sides.equal(lambda c, m: c.elect_leaders(1, [records]))
@@ -252,7 +252,7 @@ def node(theirs: Any) -> tuple[int, str, int, str | None]:
     return theirs.id, theirs.host, theirs.port, theirs.rack
 
 
-def test_topics_beside_confluent(sides: Sides, records: str) -> None:
+def test_topic_descriptions_equal_confluents(sides: Sides, records: str) -> None:
     their = of(sides.confluent.describe_topics(confluent_kafka.TopicCollection([records])))[records]
     our = sides.typed.describe_topics([records])[records]
     assert our.topic_id is not None
@@ -270,7 +270,7 @@ def test_topics_beside_confluent(sides: Sides, records: str) -> None:
     assert {found.topic_id for found in listed if found.name == records} == {our.topic_id}
 
 
-def test_configurations_beside_confluent(sides: Sides, records: str) -> None:
+def test_configs_equal_confluents(sides: Sides, records: str) -> None:
     for kind, name in ((ConfigResourceType.TOPIC, records), (ConfigResourceType.BROKER, str(sides.broker_id))):
         wanted = confluent.ConfigResource(confluent.ResourceType[kind.name], name)
         (their,) = of(sides.confluent.describe_configs([wanted])).values()
@@ -301,7 +301,7 @@ def test_configurations_beside_confluent(sides: Sides, records: str) -> None:
     eventually(are_altered, 20.0, "the configuration is altered")
 
 
-def test_the_cluster_beside_confluent(sides: Sides) -> None:
+def test_cluster_description_equals_confluents(sides: Sides) -> None:
     their = sides.confluent.describe_cluster(include_authorized_operations=True).result(20)
     our = sides.typed.describe_cluster()
     assert our.cluster_id == their.cluster_id
@@ -316,7 +316,7 @@ def test_the_cluster_beside_confluent(sides: Sides) -> None:
     assert features.finalized.keys() <= features.supported.keys()
 
 
-def test_offsets_beside_confluent(sides: Sides, records: str) -> None:
+def test_listed_offsets_equal_confluents(sides: Sides, records: str) -> None:
     tps = [TopicPartition(records, index) for index in (0, 1)]
     theirs = [confluent_kafka.TopicPartition(*tp) for tp in tps]
     for spec, their_spec in (
@@ -336,7 +336,7 @@ def test_offsets_beside_confluent(sides: Sides, records: str) -> None:
     assert [their[found].offset for found in theirs] == [10, 2]
 
 
-def test_elections_beside_confluent(sides: Sides, records: str) -> None:
+def test_election_results_equal_confluents(sides: Sides, records: str) -> None:
     tp, missing = TopicPartition(records, 0), TopicPartition(records, 9)
     their = sides.confluent.elect_leaders(
         confluent_kafka.ElectionType.PREFERRED, [confluent_kafka.TopicPartition(*wanted) for wanted in (tp, missing)]
@@ -352,7 +352,7 @@ def test_elections_beside_confluent(sides: Sides, records: str) -> None:
     assert sides.typed.list_partition_reassignments() == {}
 
 
-def test_client_metrics_resources(sides: Sides, topic: str) -> None:
+def test_client_metrics_resource_can_be_created_and_deleted(sides: Sides, topic: str) -> None:
     key = ConfigResource(ConfigResourceType.CLIENT_METRICS, topic, {"interval.ms": "1000"})
     if not sides.is_real:
         assert sides.typed.list_client_metrics_resources() == []
@@ -365,7 +365,7 @@ def test_client_metrics_resources(sides: Sides, topic: str) -> None:
     eventually(lambda: sides.typed.list_client_metrics_resources() == [], 20.0, "the resource is gone")
 
 
-def test_a_place_that_a_broker_is_too_old_for_is_unsupported() -> None:
+def test_offset_spec_newer_than_broker_is_unsupported() -> None:
     builder = _ListOffsetsBuilder(ListOffsetsRequest(), [OffsetSpec.MAX_TIMESTAMP])
     assert builder.build(7)
     with pytest.raises(UnsupportedVersionError, match="version 7 of ListOffsets"):

@@ -22,13 +22,13 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=[f"snippet {index}" for index in range(len(SNIPPETS))])
-def test_a_snippet_runs(cluster: EmbeddedCluster, code: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_snippet_runs(cluster: EmbeddedCluster, code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "localhost:9092" in code
     exec(compile(code.replace("localhost:9092", cluster.bootstrap_servers), "admin.md", "exec"), {})
     assert capsys.readouterr().out
 
 
-def test_the_table_names_each_call() -> None:
+def test_table_of_admin_page_names_each_call() -> None:
     table = PAGE.split("## Calls")[1].split("\n## ")[0]
     named: tuple[set[str], set[str]] = set(), set()
     for row in re.findall(r"^\| .* \| (.*) \| (.*) \|$", table, re.MULTILINE)[1:]:

@@ -45,7 +45,7 @@ def member(sides: Sides, records: str, group_id: str) -> Iterator[KafkaConsumer[
         yield consumer
 
 
-def test_groups_as_kafka_python(sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
+def test_groups_equal_kafka_python(sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
     described = sides.equal(lambda c, m: c.describe_groups([group_id, "no-group"]))
     assert described[group_id]["members"][0]["member_assignment"]["assigned_partitions"][0]["topic"] == records
     sides.equal(lambda c, m: c.describe_groups([group_id], group_coordinator_id=sides.broker_id))
@@ -57,7 +57,7 @@ def test_groups_as_kafka_python(sides: Sides, records: str, group_id: str, membe
     sides.equal(lambda c, m: c.remove_group_members(group_id, [m.MemberToRemove(member_id="nobody")]))
 
 
-def test_members_are_removed(sides: Sides, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
+def test_remove_members_removes_static_member(sides: Sides, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
     missing = MemberToRemove(group_instance_id="nobody")
     static = MemberToRemove(group_instance_id="the-one", reason="maintenance")
     results = sides.typed.remove_members(group_id, [missing, static])
@@ -70,7 +70,7 @@ def test_members_are_removed(sides: Sides, group_id: str, member: KafkaConsumer[
         sides.typed.remove_members(group_id, ["the-one"])  # type: ignore[list-item]
 
 
-def test_offsets_of_groups_as_kafka_python(sides: Sides, records: str, group_id: str) -> None:
+def test_group_offset_calls_equal_kafka_pythons(sides: Sides, records: str, group_id: str) -> None:
     committed(sides, group_id, records)
     first, second, missing = (TopicPartition(records, index) for index in (0, 1, 9))
     found = sides.equal(lambda c, m: c.list_group_offsets(group_id))
@@ -108,7 +108,7 @@ def equal_listings(sides: Sides) -> tuple[dict[str, Any], dict[str, Any]]:
     return eventually(both)
 
 
-def test_groups_beside_confluent(sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
+def test_groups_equal_confluents(sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]) -> None:
     their = of(sides.confluent.describe_consumer_groups([group_id], include_authorized_operations=True))[group_id]
     results = sides.typed.describe_groups([group_id, "no-group"])
     assert isinstance(results.failed["no-group"], errors.GroupIdNotFoundError)
@@ -137,7 +137,7 @@ def test_groups_beside_confluent(sides: Sides, records: str, group_id: str, memb
     assert group_id not in {group.group_id for group in sides.typed.list_groups(states=["empty"])}
 
 
-def test_offsets_of_groups_beside_confluent(sides: Sides, records: str, group_id: str) -> None:
+def test_group_offsets_equal_confluents(sides: Sides, records: str, group_id: str) -> None:
     committed(sides, group_id, records)
     wanted = confluent_kafka.ConsumerGroupTopicPartitions(group_id)
     their = of(sides.confluent.list_consumer_group_offsets([wanted]))[group_id].topic_partitions
@@ -163,7 +163,7 @@ def test_offsets_of_groups_beside_confluent(sides: Sides, records: str, group_id
     assert group_id not in {group.group_id for group in sides.typed.list_groups()}
 
 
-def test_groups_of_the_consumer_protocol(sides: Sides, records: str, group_id: str) -> None:
+def test_admin_describes_consumer_protocol_group(sides: Sides, records: str, group_id: str) -> None:
     if not sides.is_real:
         assert isinstance(sides.typed.describe_groups([group_id]).failed[group_id], errors.GroupIdNotFoundError)
         return
@@ -193,7 +193,7 @@ def test_groups_of_the_consumer_protocol(sides: Sides, records: str, group_id: s
         consumer.close()
 
 
-def test_share_groups(sides: Sides, records: str, group_id: str) -> None:
+def test_admin_alters_and_lists_share_group_offsets(sides: Sides, records: str, group_id: str) -> None:
     first = TopicPartition(records, 0)
     altered = sides.typed.alter_share_group_offsets(group_id, {first: 4, TopicPartition(records, 9): 1})
     if isinstance(altered.failed.get(first), UnsupportedVersionError):
@@ -211,7 +211,7 @@ def test_share_groups(sides: Sides, records: str, group_id: str) -> None:
     sides.typed.delete_groups([group_id]).all()
 
 
-def test_wrong_arguments_of_groups(sides: Sides) -> None:
+def test_group_call_errors_name_wrong_argument(sides: Sides) -> None:
     tp = TopicPartition("t", 0)
     for message, call in (
         ("group_ids is 'g'", lambda: sides.ours.describe_groups("g")),

@@ -63,7 +63,7 @@ RENAMED = {
 }
 
 
-def test_each_method_of_java_is_here(java: JavaAdmin) -> None:
+def test_admin_has_each_method_of_java(java: JavaAdmin) -> None:
     methods = set(java.call("", "methods"))
     assert methods >= RENAMED.keys()
     for method in methods:
@@ -119,7 +119,7 @@ def share_group(java: JavaAdmin, sides: Sides, group_id: str) -> tuple[Any, Any]
     return in_order(our, *lists), in_order(their, *lists)
 
 
-def test_share_groups_beside_java(java: JavaAdmin, sides: Sides, records: str, group_id: str) -> None:
+def test_share_group_results_equal_javas(java: JavaAdmin, sides: Sides, records: str, group_id: str) -> None:
     first, second, missing = (TopicPartition(records, index) for index in (0, 1, 9))
     servers, typed = sides.servers, sides.typed
     wanted = {f"{records}-0": 4, f"{records}-9": 1}
@@ -164,7 +164,7 @@ def test_share_groups_beside_java(java: JavaAdmin, sides: Sides, records: str, g
     assert errors_of(their)["no-group"] == errors_of(as_java(our_groups))["no-group"]
 
 
-def test_streams_groups_beside_java(java: JavaAdmin, sides: Sides, records: str, group_id: str) -> None:
+def test_streams_group_results_equal_javas(java: JavaAdmin, sides: Sides, records: str, group_id: str) -> None:
     servers, typed = sides.servers, sides.typed
     if not sides.is_real:
         assert isinstance(typed.describe_streams_groups([group_id]).failed[group_id], UnsupportedVersionError)
@@ -245,7 +245,7 @@ def java_configs(java: JavaAdmin, settings: str | Mapping[str, str], *wanted: li
     }
 
 
-def test_controllers_beside_java(java: JavaAdmin, any_kafka: AnyKafka) -> None:
+def test_controller_results_equal_javas(java: JavaAdmin, any_kafka: AnyKafka) -> None:
     if not isinstance(any_kafka, KafkaCluster):
         with (
             Admin(bootstrap_controllers=any_kafka.bootstrap_servers) as admin,
@@ -323,7 +323,7 @@ def renamed(told: dict[str, Any], names: dict[str, str | None]) -> dict[str, Any
     return {name: value for name, value in new.items() if name is not None}
 
 
-def test_topics_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+def test_topic_descriptions_equal_javas(java: JavaAdmin, sides: Sides, records: str) -> None:
     their = java.call(sides.servers, "describeTopics", [records, "nowhere"])
     our = as_java(sides.typed.describe_topics([records, "nowhere"]))
     assert errors_of(our) == errors_of(their)
@@ -344,7 +344,7 @@ def test_topics_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None
     assert in_order(our, "authorizedOperations") == in_order(their, "authorizedOperations")
 
 
-def test_configurations_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+def test_configs_equal_javas(java: JavaAdmin, sides: Sides, records: str) -> None:
     changes = {"retention.ms": 5000, "cleanup.policy": "compact"}
     sides.typed.incremental_alter_configs([ConfigResource("topic", records, changes)]).all()
     wanted = [ConfigResource("topic", records), ConfigResource("broker", str(sides.broker_id))]
@@ -378,7 +378,7 @@ def test_configurations_beside_java(java: JavaAdmin, sides: Sides, records: str)
     settles(features)
 
 
-def test_replicas_and_offsets_beside_java(java: JavaAdmin, sides: Sides, records: str) -> None:
+def test_replicas_and_offsets_equal_javas(java: JavaAdmin, sides: Sides, records: str) -> None:
     servers, typed, broker = sides.servers, sides.typed, sides.broker_id
     their = java.call(servers, "describeLogDirs", [broker])[str(broker)]
     our = as_java(typed.describe_log_dirs([broker])[broker])
@@ -409,7 +409,7 @@ def test_replicas_and_offsets_beside_java(java: JavaAdmin, sides: Sides, records
     assert as_java(typed.list_partition_reassignments()) == java.call(servers, "listPartitionReassignments")
 
 
-def test_transactions_beside_java(java: JavaAdmin, sides: Sides, records: str, transaction: str) -> None:
+def test_transaction_results_equal_javas(java: JavaAdmin, sides: Sides, records: str, transaction: str) -> None:
     servers, typed, tp = sides.servers, sides.typed, TopicPartition(records, 0)
     our = as_java(typed.describe_transactions([transaction, "no-transaction"]))
     their = java.call(servers, "describeTransactions", [transaction, "no-transaction"])
@@ -434,7 +434,7 @@ def test_transactions_beside_java(java: JavaAdmin, sides: Sides, records: str, t
     typed.force_terminate_transaction(f"{transaction}-3")
 
 
-def test_classic_groups_beside_java(
+def test_classic_group_descriptions_equal_javas(
     java: JavaAdmin, sides: Sides, records: str, group_id: str, member: KafkaConsumer[Any, Any]
 ) -> None:
     servers, typed = sides.servers, sides.typed

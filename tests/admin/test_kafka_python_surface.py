@@ -44,7 +44,7 @@ def test_a_method_has_the_same_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_class_is_the_same(name: str) -> None:
+def test_class_has_members_of_kafka_python(name: str) -> None:
     theirs, ours = getattr(kafka.admin, name), getattr(pykclient.admin, name)
     if issubclass(theirs, Enum):
         values = {member.name: member.value for member in ours}
@@ -99,7 +99,7 @@ def without_times(response: dict[str, Any]) -> dict[str, Any]:
     return response
 
 
-def test_topics(both: tuple[Any, Any]) -> None:
+def test_topic_calls_return_what_kafka_python_returns(both: tuple[Any, Any]) -> None:
     seen = []
     for admin in both:
         made = admin.create_topics(
@@ -126,7 +126,7 @@ def test_topics(both: tuple[Any, Any]) -> None:
     assert ours == theirs
 
 
-def test_topics_with_the_old_classes_and_by_id(both: tuple[Any, Any]) -> None:
+def test_topics_accept_old_classes_and_ids(both: tuple[Any, Any]) -> None:
     _, ours = both
     ours.create_topics([NewTopic("old", 1, 2, topic_configs={"cleanup.policy": "compact"})])
     assert ours.create_topics(["trial"], validate_only=True)["topics"][0]["num_partitions"] > 0
@@ -139,7 +139,7 @@ def test_topics_with_the_old_classes_and_by_id(both: tuple[Any, Any]) -> None:
     assert ours.list_topics() == []
 
 
-def test_fields_of_responses_are_read_by_place(both: tuple[Any, Any]) -> None:
+def test_response_fields_can_be_read_by_index(both: tuple[Any, Any]) -> None:
     seen = []
     for number, admin in enumerate(both):
         name = f"places-{number}"
@@ -154,7 +154,7 @@ def test_fields_of_responses_are_read_by_place(both: tuple[Any, Any]) -> None:
     assert ours == theirs == [True, 0, True, [(0, 84), (1, 84)]]
 
 
-def test_errors_are_raised_unless_they_are_not_wanted(both: tuple[Any, Any]) -> None:
+def test_raise_errors_false_returns_errors(both: tuple[Any, Any]) -> None:
     theirs, ours = both
     ours.create_topics(["there"], wait_for_metadata=True)
     calls: list[Callable[[Any], Any]] = [
@@ -173,7 +173,7 @@ def test_errors_are_raised_unless_they_are_not_wanted(both: tuple[Any, Any]) -> 
     ours.delete_topics(["there"])
 
 
-def test_waiting_for_topics_has_an_end(both: tuple[Any, Any]) -> None:
+def test_waiting_for_topics_times_out(both: tuple[Any, Any]) -> None:
     _, ours = both
     ours.wait_for_topics([])
     with pytest.raises(errors.KafkaTimeoutError, match="'nothing' does not exist"):
@@ -182,7 +182,7 @@ def test_waiting_for_topics_has_an_end(both: tuple[Any, Any]) -> None:
         ours.create_topics(["a"], validate_only=True, wait_for_metadata=True)
 
 
-def test_an_address_in_the_place_of_settings_is_explained() -> None:
+def test_error_explains_address_passed_as_settings() -> None:
     with pytest.raises(IllegalArgumentError, match="bootstrap_servers="):
         KafkaAdminClient("localhost:9092")  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError):

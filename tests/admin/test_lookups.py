@@ -52,7 +52,7 @@ def leaders(topic: str, ids: list[int], code: int = 0) -> MetadataResponse:
     )
 
 
-def test_groups_are_sent_to_their_coordinators_and_again_to_the_new_one() -> None:
+def test_group_calls_follow_coordinator_to_new_broker() -> None:
     moved = {"b": 2}
 
     def answer(node: int, request: Any) -> Any:
@@ -75,7 +75,7 @@ def test_groups_are_sent_to_their_coordinators_and_again_to_the_new_one() -> Non
     assert asked == [["a", "b", "c"], ["b"]]
 
 
-def test_a_coordinator_that_is_not_there_yet_is_looked_up_again() -> None:
+def test_unavailable_coordinator_is_looked_up_again() -> None:
     codes = [errors.CoordinatorNotAvailableError.code, errors.CoordinatorNotAvailableError.code, 0]
 
     def answer(_node: int, request: Any) -> Any:
@@ -89,7 +89,7 @@ def test_a_coordinator_that_is_not_there_yet_is_looked_up_again() -> None:
     assert not codes
 
 
-def test_a_group_that_is_gone_after_a_lost_response_was_deleted() -> None:
+def test_group_missing_after_lost_response_counts_as_deleted() -> None:
     answers = [LOST, deleted({"a": errors.GroupIdNotFoundError.code})]
 
     def answer(_node: int, request: Any) -> Any:
@@ -122,7 +122,7 @@ def test_old_brokers_are_asked_for_one_group_at_a_time() -> None:
         assert len([request for _, request in brokers.seen if isinstance(request, kind)]) == 2
 
 
-def test_partitions_are_sent_to_their_leaders_and_again_to_the_new_one() -> None:
+def test_partition_calls_follow_leader_to_new_broker() -> None:
     led = [1, 2, -1]
 
     def answer(node: int, request: Any) -> Any:
@@ -151,7 +151,7 @@ def test_partitions_are_sent_to_their_leaders_and_again_to_the_new_one() -> None
     assert set(nodes[2:]) == {3}
 
 
-def test_a_client_of_controllers_asks_the_active_one_and_when_it_has_moved_the_new_one() -> None:
+def test_controller_client_follows_active_controller() -> None:
     def answer(node: int, _request: Any) -> Any:
         if node == 1:
             return DescribeQuorumResponse(error_code=errors.NotLeaderOrFollowerError.code)
@@ -171,7 +171,7 @@ def test_a_client_of_controllers_asks_the_active_one_and_when_it_has_moved_the_n
     assert len(brokers.seen) == sent
 
 
-def test_a_topic_that_nobody_knows_is_an_error_within_seconds() -> None:
+def test_unknown_topic_fails_within_seconds() -> None:
     admin, brokers = typed(lambda _node, _request: leaders("t", [], errors.UnknownTopicOrPartitionError.code))
     start_ms = brokers.mock_clock.now_ms()
     with admin:

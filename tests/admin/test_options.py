@@ -20,7 +20,7 @@ from tests.admin.harness import typed
 TP = TopicPartition("t", 0)
 
 
-def test_a_reassignment_that_must_keep_the_number_of_replicas() -> None:
+def test_reassignment_can_require_same_replication_factor() -> None:
     def answer(_node: int, _request: Any) -> Any:
         partition = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(partition_index=0)
         return AlterPartitionReassignmentsResponse(
@@ -36,7 +36,7 @@ def test_a_reassignment_that_must_keep_the_number_of_replicas() -> None:
         brokers.seen[-1][1].write(Writer(), 0)
 
 
-def test_offsets_that_must_be_stable_are_waited_for() -> None:
+def test_require_stable_waits_for_stable_offsets() -> None:
     codes = [errors.UnstableOffsetCommitError.code, 0]
 
     def answer(_node: int, request: Any) -> Any:
@@ -58,7 +58,7 @@ def test_offsets_that_must_be_stable_are_waited_for() -> None:
     assert not codes
 
 
-def test_groups_with_some_protocol_types() -> None:
+def test_list_groups_filters_by_protocol_type() -> None:
     def answer(node: int, request: Any) -> Any:
         if isinstance(request, DescribeClusterRequest):
             broker = DescribeClusterResponse.DescribeClusterBroker(broker_id=1, host="h", port=1)
@@ -79,7 +79,7 @@ def test_groups_with_some_protocol_types() -> None:
             admin.list_groups(protocol_types="connect")
 
 
-def test_features_as_one_node_knows_them() -> None:
+def test_describe_features_asks_given_node() -> None:
     admin, brokers = typed(lambda node, _request: ApiVersionsResponse(finalized_features_epoch=node))
     with admin:
         assert admin.describe_features(node_id=3).finalized_epoch == 3

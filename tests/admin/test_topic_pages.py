@@ -28,7 +28,7 @@ def described(cluster: EmbeddedCluster) -> dict[str, TopicDescription]:
 
 
 @pytest.mark.parametrize("size", [1, 4, 8, 2000])
-def test_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_describe_topics_reads_all_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(topics, "_PAGE_SIZE", size)
     with EmbeddedCluster(brokers=2) as cluster:
         for name, partitions in TOPICS.items():
@@ -42,7 +42,7 @@ def test_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     assert requests >= sum(TOPICS.values()) / size  # one more if the topic that is missing comes after a full page
 
 
-def test_brokers_without_pages() -> None:
+def test_describe_topics_works_on_brokers_without_paging() -> None:
     with EmbeddedCluster(release="3.5") as cluster:
         for name, partitions in TOPICS.items():
             cluster.create_topic(name, partitions)

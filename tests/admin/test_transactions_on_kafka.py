@@ -31,7 +31,7 @@ def transaction(sides: Sides, records: str) -> Iterator[str]:
     producer.purge()
 
 
-def test_transactions_as_kafka_python(sides: Sides, records: str, transaction: str) -> None:
+def test_transaction_calls_equal_kafka_pythons(sides: Sides, records: str, transaction: str) -> None:
     tp = TopicPartition(records, 0)
     described = sides.equal(lambda c, m: c.describe_transactions([transaction]))[transaction]
     assert described.state is TransactionState.ONGOING
@@ -78,7 +78,7 @@ def test_a_transaction_is_aborted_on_one_partition(sides: Sides, records: str, t
     eventually(lambda: open_transactions() == [], 20.0, "the transaction is aborted")
 
 
-def test_producers_are_fenced(sides: Sides, transaction: str) -> None:
+def test_fence_producers_raises_epoch(sides: Sides, transaction: str) -> None:
     typed = sides.typed
     before = typed.describe_transactions([transaction])[transaction]
     fenced = typed.fence_producers([transaction, f"{transaction}-2"])
@@ -96,7 +96,7 @@ def test_producers_are_fenced(sides: Sides, transaction: str) -> None:
     )
 
 
-def test_wrong_arguments_of_transactions(sides: Sides) -> None:
+def test_transaction_call_errors_name_wrong_argument(sides: Sides) -> None:
     tp = TopicPartition("t", 0)
     calls: list[tuple[str, Any]] = [
         ("transactional_ids is 'id'", lambda: sides.ours.describe_transactions("id")),

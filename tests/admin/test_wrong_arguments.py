@@ -353,7 +353,7 @@ LIFE = {"close", "start", "in_environment", "of_client", "of_components"}
     [(Admin, CALLS | OTHERS), (AIOKafkaAdminClient, CALLS | OTHERS | AIOKAFKA_CALLS), (KafkaAdminClient, KAFKA_CALLS)],
     ids=["admin", "asyncio", "kafka-python"],
 )
-def test_no_argument_is_left_out(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
+def test_tables_cover_each_argument_of_each_method(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
     check_that_none_is_left_out(cls, calls, LIFE)
 
 
@@ -374,7 +374,7 @@ def no_unexpected_errors(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixt
         assert len(admin.describe_topics(["orders"])["orders"].partitions) in {2, 5}
 
 
-def test_the_typed_client(cluster: EmbeddedCluster) -> None:
+def test_admin_refuses_odd_arguments(cluster: EmbeddedCluster) -> None:
     refusals = Refusals()
     with Admin(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5) as admin:
         for _, call in odd_calls(CALLS | OTHERS, ODD):
@@ -393,7 +393,7 @@ def _made(make: Callable[[Any], Any], odd: Any) -> Any:
         raise
 
 
-def test_the_insides_of_values(cluster: EmbeddedCluster) -> None:
+def test_admin_refuses_odd_values_inside_arguments(cluster: EmbeddedCluster) -> None:
     refusals = Refusals()
     used = set()
     with Admin(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5) as admin:
@@ -409,7 +409,7 @@ def test_the_insides_of_values(cluster: EmbeddedCluster) -> None:
     assert refusals.count > 9000
 
 
-def test_the_client_like_kafka_pythons(cluster: EmbeddedCluster) -> None:
+def test_kafka_admin_client_refuses_odd_arguments(cluster: EmbeddedCluster) -> None:
     refusals = Refusals()
     with KafkaAdminClient(
         bootstrap_servers=cluster.bootstrap_servers,
@@ -423,7 +423,7 @@ def test_the_client_like_kafka_pythons(cluster: EmbeddedCluster) -> None:
     assert refusals.count > 6000
 
 
-def test_the_client_for_asyncio(cluster: EmbeddedCluster) -> None:
+def test_asyncio_admin_client_refuses_odd_arguments(cluster: EmbeddedCluster) -> None:
     async def main() -> int:
         refusals = Refusals()
         async with AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5) as admin:
@@ -446,7 +446,7 @@ def _failing() -> Iterator[Any]:
     raise GeneratorFailedError
 
 
-def test_errors_of_iterators_come_through(cluster: EmbeddedCluster) -> None:
+def test_errors_of_iterator_arguments_reach_caller(cluster: EmbeddedCluster) -> None:
     raised = 0
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         for method, valid in CALLS.items():
@@ -466,11 +466,11 @@ def test_errors_of_iterators_come_through(cluster: EmbeddedCluster) -> None:
     ("value", "text"),
     [(True, "true"), (5, "5"), (Number.ONE, "1"), (0.5, "0.5"), (np.float64(0.5), "0.5"), ("a", "a"), (None, None)],
 )
-def test_values_of_configurations(value: object, text: str | None) -> None:
+def test_config_value_is_converted_to_text(value: object, text: str | None) -> None:
     assert config_value(value, "retention.ms") == text
 
 
-def test_kinds() -> None:
+def test_resource_type_is_built_from_number_name_or_member() -> None:
     right: list[Any] = [2, "topic", " TOPIC ", ConfigResourceType.TOPIC, np.int64(2)]
     for given in right:
         assert ConfigResourceType.build_from(given) is ConfigResourceType.TOPIC
@@ -485,7 +485,7 @@ def test_too_many_iterations_of_a_hash_are_refused_at_once() -> None:
         UserScramCredentialUpsertion("a", 1, "p", (1 << 31) - 1)
 
 
-def test_keys_to_describe_are_a_list(cluster: EmbeddedCluster) -> None:
+def test_config_keys_to_describe_must_be_list(cluster: EmbeddedCluster) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         with pytest.raises(IllegalArgumentError, match=r"configs of ConfigResource orders=TOPIC is 'retention\.ms'"):
             admin.describe_configs([ConfigResource("topic", "orders", "retention.ms")])

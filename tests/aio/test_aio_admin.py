@@ -36,7 +36,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield made
 
 
-def test_the_file_is_up_to_date() -> None:
+def test_generated_file_is_up_to_date() -> None:
     command = [sys.executable, "tools/aio_admin.py", "src/pykclient/aio/admin.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert not done.returncode, done.stderr
@@ -104,7 +104,7 @@ def test_close_ends_calls_in_progress() -> None:
     run(main())
 
 
-def test_errors_tell_what_to_do() -> None:
+def test_error_messages_name_the_fix() -> None:
     async def main() -> None:
         with pytest.raises(IllegalArgumentError, match="bootstrap_servers="):
             AIOKafkaAdminClient("localhost:9092")  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_errors_tell_what_to_do() -> None:
     run(main())
 
 
-def test_a_client_belongs_to_its_loop(cluster: EmbeddedCluster) -> None:
+def test_client_refuses_another_event_loop(cluster: EmbeddedCluster) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
 
     async def begin() -> None:
@@ -160,7 +160,7 @@ def test_a_given_loop_must_be_the_one_that_runs_start(cluster: EmbeddedCluster) 
         other.close()
 
 
-def test_a_client_that_nobody_closes_warns(cluster: EmbeddedCluster) -> None:
+def test_unclosed_client_warns(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
         await admin.start()
@@ -206,7 +206,7 @@ async def _expect_equal_errors(admin: AIOKafkaAdminClient, theirs: aiokafka.admi
     assert aio_errors.for_code(36) is aio_errors.TopicAlreadyExistsError
 
 
-def test_aiokafkas_methods_about_groups_and_configs(cluster: EmbeddedCluster) -> None:
+def test_group_and_config_methods_work_as_in_aiokafka(cluster: EmbeddedCluster) -> None:
     partitions = [TopicPartition("aiokafkas", number) for number in range(2)]
 
     async def main() -> None:

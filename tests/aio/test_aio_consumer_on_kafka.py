@@ -40,7 +40,7 @@ def settings_of(kafka: AnyKafka, **settings: Any) -> dict[str, Any]:
     }
 
 
-def test_the_contract(any_kafka: AnyKafka) -> None:
+def test_group_member_reads_seeks_and_commits(any_kafka: AnyKafka) -> None:
     tps = new_topic(any_kafka, 2_500)
     topic = tps[0].topic
 
@@ -96,15 +96,15 @@ async def members_come_and_go(kafka: AnyKafka, **settings: Any) -> None:
     assert set(seen.values()) == {1}
 
 
-def test_members_come_and_go(any_kafka: AnyKafka) -> None:
+def test_rebalances_lose_and_repeat_no_records(any_kafka: AnyKafka) -> None:
     run(members_come_and_go(any_kafka))
 
 
-def test_members_of_the_consumer_protocol_come_and_go(kafka: KafkaCluster) -> None:
+def test_consumer_protocol_rebalances_lose_and_repeat_no_records(kafka: KafkaCluster) -> None:
     run(members_come_and_go(kafka, group_protocol="consumer"))
 
 
-def test_a_group_with_aiokafka_and_a_consumer_on_a_thread(any_kafka: AnyKafka) -> None:
+def test_group_is_shared_with_aiokafka_and_a_blocking_consumer(any_kafka: AnyKafka) -> None:
     tps = new_topic(any_kafka, 1_000)
     topic = tps[0].topic
 

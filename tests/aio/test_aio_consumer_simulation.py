@@ -163,5 +163,5 @@ def test_every_record_is_processed(seed: int) -> None:
     assert run.is_complete
 
 
-def test_a_seed_decides_everything() -> None:
+def test_same_seed_gives_same_history() -> None:
     assert course(5).history == course(5).history

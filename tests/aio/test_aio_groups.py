@@ -114,7 +114,7 @@ async def take(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_members_come_and_go(cluster: EmbeddedCluster, loop: str) -> None:
+def test_partitions_move_when_members_join_and_leave(cluster: EmbeddedCluster, loop: str) -> None:
     group = Group(cluster, 4)
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_members_come_and_go(cluster: EmbeddedCluster, loop: str) -> None:
     run(main(), loop)
 
 
-def test_a_rebalance_needs_no_call_while_no_records_are_at_hand(cluster: EmbeddedCluster) -> None:
+def test_idle_member_rebalances_without_calls(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -144,7 +144,7 @@ def test_a_rebalance_needs_no_call_while_no_records_are_at_hand(cluster: Embedde
     run(main())
 
 
-def test_no_rebalance_begins_while_records_are_at_hand(cluster: EmbeddedCluster) -> None:
+def test_rebalance_waits_while_fetched_records_are_processed(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -202,7 +202,7 @@ def test_listeners_may_await_and_commit_and_seek(cluster: EmbeddedCluster) -> No
     run(main())
 
 
-def test_listeners_of_plain_functions(cluster: EmbeddedCluster) -> None:
+def test_listener_methods_may_be_plain_functions(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -214,7 +214,7 @@ def test_listeners_of_plain_functions(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_listeners_hear_of_a_revocation_before_the_first_assignment(cluster: EmbeddedCluster) -> None:
+def test_listener_gets_a_revocation_before_the_first_assignment(cluster: EmbeddedCluster) -> None:
     """Each rebalance begins with a call, as in aiokafka, also one that a new listener of a member brings about.
 
     A commit has nothing to do then, and does not fail.
@@ -243,7 +243,7 @@ def test_listeners_hear_of_a_revocation_before_the_first_assignment(cluster: Emb
     run(main())
 
 
-def test_calls_that_a_listener_must_not_make(cluster: EmbeddedCluster) -> None:
+def test_listener_calls_that_would_deadlock_are_refused(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -270,7 +270,7 @@ def test_calls_that_a_listener_must_not_make(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_listener_that_stop_calls_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
+def test_listener_called_by_stop_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -293,7 +293,7 @@ def test_a_listener_that_stop_calls_may_use_the_consumer(cluster: EmbeddedCluste
     assert group.committed() == [4]
 
 
-def test_a_listener_that_stop_waits_for_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
+def test_listener_that_delays_stop_may_use_the_consumer(cluster: EmbeddedCluster) -> None:
     """The rebalance has begun before, and its listener commits while another task is stopping the consumer."""
     group = Group(cluster)
 
@@ -329,7 +329,7 @@ def test_a_listener_that_stop_waits_for_may_use_the_consumer(cluster: EmbeddedCl
     assert group.committed() == [20, 20]
 
 
-def test_a_listener_may_use_a_consumer_that_could_not_be_started(cluster: EmbeddedCluster) -> None:
+def test_listener_may_use_a_consumer_after_failed_start(cluster: EmbeddedCluster) -> None:
     """It commits while the attempt ends in the background, and the consumer can be started again at once."""
     group = Group(cluster, 1)
     (tp,) = group.tps
@@ -370,7 +370,7 @@ def test_a_listener_may_use_a_consumer_that_could_not_be_started(cluster: Embedd
     run(main())
 
 
-def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
+def test_listener_exception_is_raised_by_start(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -399,7 +399,7 @@ def test_a_listener_that_fails(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_rebalance_during_unsubscribe_and_assign(cluster: EmbeddedCluster) -> None:
+def test_assign_after_unsubscribe_waits_for_the_listener(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -420,7 +420,7 @@ def test_a_rebalance_during_unsubscribe_and_assign(cluster: EmbeddedCluster) -> 
 
 
 @pytest.mark.parametrize("how", ["topics", "pattern", "by the listener"])
-def test_a_subscription_right_after_unsubscribe_holds(cluster: EmbeddedCluster, how: str) -> None:
+def test_subscription_right_after_unsubscribe_is_kept(cluster: EmbeddedCluster, how: str) -> None:
     group = Group(cluster)
 
     async def main() -> None:
@@ -455,7 +455,7 @@ def test_a_subscription_right_after_unsubscribe_holds(cluster: EmbeddedCluster, 
     run(main())
 
 
-def test_a_loop_gets_no_records_of_a_partition_that_is_revoked_meanwhile(cluster: EmbeddedCluster) -> None:
+def test_loop_yields_no_records_of_revoked_partitions(cluster: EmbeddedCluster) -> None:
     """Another task's call lets the rebalance begin while the loop still has records that it took before."""
     group = Group(cluster, 2, 300)
 
@@ -499,7 +499,7 @@ def test_a_loop_gets_no_records_of_a_partition_that_is_revoked_meanwhile(cluster
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_automatic_commits_leave_out_what_is_at_hand(cluster: EmbeddedCluster) -> None:
+def test_automatic_commits_leave_out_the_current_record(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -531,7 +531,7 @@ def test_automatic_commits_leave_out_what_is_at_hand(cluster: EmbeddedCluster) -
     run(main())
 
 
-def test_a_commit_covers_the_record_at_hand_and_none_that_a_loop_takes_after_it(cluster: EmbeddedCluster) -> None:
+def test_commit_covers_the_current_record_and_no_later_one(cluster: EmbeddedCluster) -> None:
     """An automatic commit may come while the response to the application's own is on its way, and after it."""
     group = Group(cluster, 1)
 
@@ -562,7 +562,7 @@ def test_a_commit_covers_the_record_at_hand_and_none_that_a_loop_takes_after_it(
 
 
 @pytest.mark.parametrize("by", ["context", "finally", "cancelled", "loop"])
-def test_stopping_because_of_an_exception_does_not_commit_what_is_at_hand(cluster: EmbeddedCluster, by: str) -> None:
+def test_stop_after_an_exception_leaves_the_current_record_uncommitted(cluster: EmbeddedCluster, by: str) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -612,7 +612,7 @@ def test_stopping_because_of_an_exception_does_not_commit_what_is_at_hand(cluste
     assert group.committed() == [3]
 
 
-def test_stopping_commits_what_was_read(cluster: EmbeddedCluster) -> None:
+def test_stop_commits_read_records(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -628,7 +628,7 @@ def test_stopping_commits_what_was_read(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_member_that_does_nothing_for_too_long(cluster: EmbeddedCluster) -> None:
+def test_member_leaves_after_max_poll_interval_and_rejoins(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -646,7 +646,7 @@ def test_a_member_that_does_nothing_for_too_long(cluster: EmbeddedCluster) -> No
     run(main())
 
 
-def test_heartbeats_without_calls(cluster: EmbeddedCluster) -> None:
+def test_heartbeats_continue_without_calls(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -659,7 +659,7 @@ def test_heartbeats_without_calls(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_static_members(cluster: EmbeddedCluster) -> None:
+def test_second_static_member_fences_the_first(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -697,7 +697,7 @@ def test_static_member_that_restarts_keeps_its_partitions_without_a_rebalance(cl
     run(main())
 
 
-def test_a_group_that_may_not_be_used(cluster: EmbeddedCluster) -> None:
+def test_unauthorized_group_fails_start(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
@@ -712,7 +712,7 @@ def test_a_group_that_may_not_be_used(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_group_without_a_coordinator(cluster: EmbeddedCluster) -> None:
+def test_start_times_out_if_no_partitions_are_assigned(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
     hold = cluster.faults.hold(ApiKeys.JOIN_GROUP)
 
@@ -727,7 +727,7 @@ def test_a_group_without_a_coordinator(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_with_a_consumer_on_a_thread(cluster: EmbeddedCluster) -> None:
+def test_group_is_shared_with_a_blocking_consumer(cluster: EmbeddedCluster) -> None:
     """Both kinds of consumer are members of one group."""
     group = Group(cluster, 4, 50)
 
@@ -759,7 +759,7 @@ def test_with_a_consumer_on_a_thread(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("method", ["on_assigned", "on_revoked"])
-def test_a_listener_that_awaits_something_cancelled(cluster: EmbeddedCluster, method: str) -> None:
+def test_listener_awaiting_a_cancelled_task_raises(cluster: EmbeddedCluster, method: str) -> None:
     """Such as a worker of the application that the listener has cancelled itself. It is an error like any other."""
     group = Group(cluster)
 
@@ -789,7 +789,7 @@ def test_a_listener_that_awaits_something_cancelled(cluster: EmbeddedCluster, me
     run(main())
 
 
-def test_a_listener_that_cancels_its_task(cluster: EmbeddedCluster) -> None:
+def test_listener_cancelling_its_own_task_raises(cluster: EmbeddedCluster) -> None:
     """The call that waits for records raises an error, instead of beginning the rebalance again and again."""
     group = Group(cluster)
 

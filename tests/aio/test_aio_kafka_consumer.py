@@ -90,7 +90,7 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_all_records_in_order_and_without_a_thread(cluster: EmbeddedCluster, loop: str) -> None:
+def test_records_are_read_in_order_without_a_thread(cluster: EmbeddedCluster, loop: str) -> None:
     tps = new_topic(cluster, 3, 2_000)
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_all_records_in_order_and_without_a_thread(cluster: EmbeddedCluster, loo
     run(main(), loop)
 
 
-def test_a_loop_over_records(cluster: EmbeddedCluster) -> None:
+def test_loops_yield_records_in_order_and_resume(cluster: EmbeddedCluster) -> None:
     tps = new_topic(cluster, 2, 1_500)
 
     async def main() -> None:
@@ -154,7 +154,7 @@ def test_a_loop_that_takes_records_slowly_lets_the_event_loop_run(cluster: Embed
     run(main())
 
 
-def test_single_records_and_batches_mix(cluster: EmbeddedCluster) -> None:
+def test_getone_getmany_and_loops_can_be_mixed(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 100)
 
     async def main() -> None:
@@ -177,7 +177,7 @@ def test_single_records_and_batches_mix(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_only_some_partitions(cluster: EmbeddedCluster) -> None:
+def test_getone_returns_records_of_requested_partitions_only(cluster: EmbeddedCluster) -> None:
     one, two, three = new_topic(cluster, 3, 50)
 
     async def main() -> None:
@@ -199,7 +199,7 @@ def test_only_some_partitions(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_tasks_that_wait_for_different_partitions(cluster: EmbeddedCluster) -> None:
+def test_concurrent_tasks_wait_for_different_partitions(cluster: EmbeddedCluster) -> None:
     tps = new_topic(cluster, 4)
 
     async def main() -> None:
@@ -214,7 +214,7 @@ def test_tasks_that_wait_for_different_partitions(cluster: EmbeddedCluster) -> N
     run(main())
 
 
-def test_a_loop_beside_a_call_for_one_partition(cluster: EmbeddedCluster) -> None:
+def test_loop_and_getone_of_one_partition_run_concurrently(cluster: EmbeddedCluster) -> None:
     """The loop's records stay with it, though only the other partition is fetched meanwhile."""
     one, two = new_topic(cluster, 2)
     write(cluster, one, 200)
@@ -237,7 +237,7 @@ def test_a_loop_beside_a_call_for_one_partition(cluster: EmbeddedCluster) -> Non
     run(main())
 
 
-def test_several_tasks_share_the_records(cluster: EmbeddedCluster) -> None:
+def test_concurrent_tasks_share_the_records(cluster: EmbeddedCluster) -> None:
     tps = new_topic(cluster, 2, 300)
 
     async def main() -> None:
@@ -265,7 +265,7 @@ def test_several_tasks_share_the_records(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_many_tasks_that_wait_get_the_records_in_order(cluster: EmbeddedCluster) -> None:
+def test_many_waiting_tasks_get_records_in_order(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster)
 
     async def main() -> None:
@@ -317,7 +317,7 @@ def test_an_unexpected_error_is_raised_and_the_consumer_connects_anew(cluster: E
     run(main())
 
 
-def test_records_that_arrive_later(cluster: EmbeddedCluster) -> None:
+def test_waiting_getone_returns_new_records(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster)
 
     async def main() -> None:
@@ -333,7 +333,7 @@ def test_records_that_arrive_later(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_deserializers_and_interceptors(cluster: EmbeddedCluster) -> None:
+def test_deserializers_and_interceptors_are_applied(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster)
     write_values(cluster, tp, [b'{"a": 1}', b"not json", b'{"b": 2}'])
     calls: list[int] = []
@@ -358,7 +358,7 @@ def test_deserializers_and_interceptors(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_columns(cluster: EmbeddedCluster) -> None:
+def test_getmany_arrow_returns_chosen_columns(cluster: EmbeddedCluster) -> None:
     tps = new_topic(cluster, 2, 500)
 
     async def main() -> None:
@@ -379,7 +379,7 @@ def test_columns(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_pauses(cluster: EmbeddedCluster) -> None:
+def test_paused_partitions_return_no_records(cluster: EmbeddedCluster) -> None:
     one, two = new_topic(cluster, 2, 20)
 
     async def main() -> None:
@@ -399,7 +399,7 @@ def test_pauses(cluster: EmbeddedCluster) -> None:
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
-def test_positions(cluster: EmbeddedCluster) -> None:
+def test_seek_changes_positions(cluster: EmbeddedCluster) -> None:
     one, two = new_topic(cluster, 2, 30)
 
     async def main() -> None:
@@ -442,7 +442,7 @@ def test_a_seek_does_not_wait_for_the_fetch_in_flight(cluster: EmbeddedCluster) 
     run(main())
 
 
-def test_last_stable_offset(cluster: EmbeddedCluster) -> None:
+def test_last_stable_offset_is_known_after_a_fetch(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 5)
 
     async def main() -> None:
@@ -455,7 +455,7 @@ def test_last_stable_offset(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_no_position(cluster: EmbeddedCluster) -> None:
+def test_missing_offset_raises_without_a_reset_policy(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 5)
 
     async def main() -> None:
@@ -477,7 +477,7 @@ def test_no_position(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("group_id", [None, "asked"])
-def test_no_position_of_a_partition_that_is_not_asked_for(cluster: EmbeddedCluster, group_id: str | None) -> None:
+def test_missing_offset_of_an_unrequested_partition_is_ignored(cluster: EmbeddedCluster, group_id: str | None) -> None:
     one, two = new_topic(cluster, 2, 5)
 
     async def main() -> None:
@@ -526,7 +526,7 @@ def test_an_error_is_raised_only_by_calls_for_its_partition(cluster: EmbeddedClu
     run(main())
 
 
-def test_offsets(cluster: EmbeddedCluster) -> None:
+def test_beginning_end_and_time_offsets_are_looked_up(cluster: EmbeddedCluster) -> None:
     one, two = new_topic(cluster, 2, 10)
 
     async def main() -> None:
@@ -571,7 +571,7 @@ def test_a_consumer_without_a_group_reads_everything(cluster: EmbeddedCluster) -
     run(main())
 
 
-def test_subscriptions_change(cluster: EmbeddedCluster) -> None:
+def test_subscription_can_be_changed_while_running(cluster: EmbeddedCluster) -> None:
     first = new_topic(cluster, 1, 5)[0]
     second = new_topic(cluster, 1, 5)[0]
 
@@ -594,7 +594,7 @@ def test_subscriptions_change(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_pattern_needs_to_match_the_beginning_only(cluster: EmbeddedCluster) -> None:
+def test_pattern_must_match_only_the_beginning(cluster: EmbeddedCluster) -> None:
     for name in ("begin-1", "begin-2", "not-begin-1"):
         cluster.create_topic(name, 1)
 
@@ -611,7 +611,7 @@ def test_a_pattern_needs_to_match_the_beginning_only(cluster: EmbeddedCluster) -
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_no_server(cluster: EmbeddedCluster) -> None:
+def test_start_fails_without_a_broker_and_can_be_repeated(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 1)
 
     async def main() -> None:
@@ -625,7 +625,7 @@ def test_no_server(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_lookup_that_takes_too_long(cluster: EmbeddedCluster) -> None:
+def test_lookup_of_unknown_topic_times_out(cluster: EmbeddedCluster) -> None:
     (tp,) = new_topic(cluster, 1, 3)
 
     async def main() -> None:
@@ -672,7 +672,7 @@ def test_a_loop_ends_when_the_consumer_stops(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_offsets_and_metadata(cluster: EmbeddedCluster) -> None:
+def test_commit_accepts_offsets_with_metadata(cluster: EmbeddedCluster) -> None:
     one, two = new_topic(cluster, 2, 10)
 
     async def main() -> None:
@@ -697,5 +697,5 @@ def test_offsets_and_metadata(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_the_other_name() -> None:
+def test_async_consumer_is_an_alias() -> None:
     assert AsyncConsumer is AIOKafkaConsumer

@@ -91,7 +91,7 @@ def test_sent_records_arrive_in_order(cluster: EmbeddedCluster, loop: str) -> No
     assert values(cluster, topic) == [b"first", *(b"%d" % number for number in range(5_000))]
 
 
-def test_records_of_one_iteration_share_a_batch(cluster: EmbeddedCluster) -> None:
+def test_records_of_one_loop_iteration_share_a_batch(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_records_of_one_iteration_share_a_batch(cluster: EmbeddedCluster) -> Non
     run(main())
 
 
-def test_a_record_that_is_awaited_takes_few_calls(cluster: EmbeddedCluster) -> None:
+def test_awaited_send_makes_few_calls(cluster: EmbeddedCluster) -> None:
     """Only calls of this package's Python functions count: those of asyncio depend on its version."""
     topic = new_topic(cluster)
     package = str(Path(pykclient.__file__).parent)
@@ -133,7 +133,7 @@ def test_a_record_that_is_awaited_takes_few_calls(cluster: EmbeddedCluster) -> N
     assert run(main()) <= (104 if implementation.NAME == "c" else 222)
 
 
-def test_a_record_that_is_awaited_takes_one_iteration(cluster: EmbeddedCluster) -> None:
+def test_awaited_send_takes_one_loop_iteration(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     iterations = 0
 
@@ -156,7 +156,7 @@ def test_a_record_that_is_awaited_takes_one_iteration(cluster: EmbeddedCluster) 
         assert runner.run(asyncio.wait_for(main(), 60)) == 1
 
 
-def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluster) -> None:
+def test_single_record_is_sent_in_the_same_loop_iteration(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def requests_of_many(producer: AIOKafkaProducer) -> tuple[int, int]:
@@ -185,7 +185,7 @@ def test_a_single_record_is_sent_before_the_loop_goes_on(cluster: EmbeddedCluste
     assert len(values(cluster, topic)) == 501 * attempts
 
 
-def test_any_partition_and_the_key_s_own(cluster: EmbeddedCluster) -> None:
+def test_partition_is_explicit_or_chosen_by_key(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, 5)
 
     async def main() -> None:
@@ -271,7 +271,7 @@ def test_arguments_are_checked_before_anything_is_sent(cluster: EmbeddedCluster,
     assert values(cluster, topic) == []
 
 
-def test_acks_0_has_no_metadata(cluster: EmbeddedCluster) -> None:
+def test_send_with_acks_0_returns_no_metadata(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -310,7 +310,7 @@ def test_interceptors_see_every_record(cluster: EmbeddedCluster) -> None:
     assert isinstance(error, RecordTooLargeError)
 
 
-def test_a_partitioner_of_the_application(cluster: EmbeddedCluster) -> None:
+def test_custom_partitioner_chooses_the_partition(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, 3)
     seen: list[tuple[Any, ...]] = []
 
@@ -328,7 +328,7 @@ def test_a_partitioner_of_the_application(cluster: EmbeddedCluster) -> None:
     assert seen == [(b"k", [0, 1, 2], [0, 1, 2])]
 
 
-def test_errors_of_the_broker_reach_the_futures(cluster: EmbeddedCluster) -> None:
+def test_broker_errors_are_set_on_futures(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, configs={"max.message.bytes": 2_000})
 
     async def main() -> None:
@@ -345,7 +345,7 @@ def test_errors_of_the_broker_reach_the_futures(cluster: EmbeddedCluster) -> Non
     assert values(cluster, topic) == [b"small"]
 
 
-def test_a_batch_that_is_split_settles_every_future(cluster: EmbeddedCluster) -> None:
+def test_split_batch_completes_every_future(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, configs={"max.message.bytes": 3_000})
 
     async def main() -> None:
@@ -383,7 +383,7 @@ def test_sends_wait_for_a_topic_until_max_block_ms(cluster: EmbeddedCluster) -> 
     assert sorted(values(cluster, topic)) == sorted(b"%d" % number for number in range(20))  # type: ignore[type-var]
 
 
-def test_a_partition_that_is_missing(cluster: EmbeddedCluster) -> None:
+def test_send_to_missing_partition_times_out(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -394,7 +394,7 @@ def test_a_partition_that_is_missing(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_start_says_that_no_broker_is_there() -> None:
+def test_start_fails_without_a_broker() -> None:
     async def main() -> None:
         producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
         for _ in range(2):  # it can be tried again
@@ -451,7 +451,7 @@ def test_no_record_is_lost_while_a_broker_is_killed_and_restarted() -> None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_buffer_makes_senders_wait_and_not_the_loop(cluster: EmbeddedCluster) -> None:
+def test_full_buffer_blocks_senders_but_not_the_loop(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
 
@@ -480,7 +480,7 @@ def test_a_full_buffer_makes_senders_wait_and_not_the_loop(cluster: EmbeddedClus
     assert [value[5_000:] for value in values(cluster, topic) if value] == [b"%d" % number for number in range(100)]
 
 
-def test_memory_that_does_not_become_free(cluster: EmbeddedCluster) -> None:
+def test_send_times_out_if_no_memory_becomes_free(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
 
@@ -502,7 +502,7 @@ def test_memory_that_does_not_become_free(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_coroutine_that_sends_without_end_does_not_stall_the_loop(cluster: EmbeddedCluster) -> None:
+def test_endless_sender_does_not_stall_the_loop(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -531,7 +531,7 @@ def test_a_coroutine_that_sends_without_end_does_not_stall_the_loop(cluster: Emb
 # --- batches and columns ----------------------------------------------------------------------------------------------
 
 
-def test_batches_that_the_application_fills(cluster: EmbeddedCluster) -> None:
+def test_application_can_fill_and_send_batches(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -585,7 +585,7 @@ def test_batches_use_the_serializers(cluster: EmbeddedCluster) -> None:
     assert values(cluster, topic) == [b'{"a": 1}', b'{"a": 2}']
 
 
-def test_columns(cluster: EmbeddedCluster) -> None:
+def test_send_columns_writes_all_rows_with_little_memory(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, 3)
 
     async def main() -> None:
@@ -610,7 +610,7 @@ def test_columns(cluster: EmbeddedCluster) -> None:
     assert sum(len(values(cluster, topic, partition)) for partition in range(3)) == 10_100
 
 
-def test_columns_for_partitions_that_are_not_there(cluster: EmbeddedCluster) -> None:
+def test_send_columns_to_missing_partition_times_out(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster, 2)
 
     async def main() -> None:
@@ -624,7 +624,7 @@ def test_columns_for_partitions_that_are_not_there(cluster: EmbeddedCluster) -> 
 
 
 @pytest.mark.parametrize("sent_before", [False, True])
-def test_columns_for_which_memory_does_not_become_free(cluster: EmbeddedCluster, sent_before: bool) -> None:
+def test_send_columns_times_out_if_no_memory_becomes_free(cluster: EmbeddedCluster, sent_before: bool) -> None:
     topic = new_topic(cluster)
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
 
@@ -669,7 +669,7 @@ def test_flush_waits_for_all_that_was_sent(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_stop_sends_what_is_left(cluster: EmbeddedCluster) -> None:
+def test_stop_sends_buffered_records(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
 
     async def main() -> None:
@@ -687,7 +687,7 @@ def test_stop_sends_what_is_left(cluster: EmbeddedCluster) -> None:
     assert values(cluster, topic) == [b"left"]
 
 
-def test_stop_gives_up_in_time(cluster: EmbeddedCluster) -> None:
+def test_stop_ends_within_its_timeout(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
 
@@ -744,7 +744,7 @@ def test_stop_ends_a_start_in_progress(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_records_have_common_headers_and_a_batch_is_told_once(cluster: EmbeddedCluster) -> None:
+def test_common_headers_are_added_and_batches_intercepted_once(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     batches: list[AcknowledgedBatch] = []
     trace = (("trace", b"1"),)
@@ -771,7 +771,7 @@ def test_records_have_common_headers_and_a_batch_is_told_once(cluster: EmbeddedC
     assert list(batch.headers) == [trace, (("app", b"x"), *trace)]
 
 
-def test_interceptors_learn_that_memory_did_not_become_free(cluster: EmbeddedCluster) -> None:
+def test_interceptors_see_memory_timeouts(cluster: EmbeddedCluster) -> None:
     topic = new_topic(cluster)
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
     errors: list[Exception | None] = []
@@ -846,7 +846,7 @@ def test_client_cluster_shows_brokers_and_partitions(cluster: EmbeddedCluster) -
     run(main())
 
 
-def test_the_contract_on_any_kafka(any_kafka: AnyKafka) -> None:
+def test_all_kinds_of_send_write_every_record(any_kafka: AnyKafka) -> None:
     topic = any_kafka.create_topic(f"aio-{next(_numbers)}", partitions=3)
 
     async def main() -> None:
@@ -883,7 +883,7 @@ def read_with_aiokafka(bootstrap_servers: str, topic: str, count: int) -> list[b
 
 
 @pytest.mark.parametrize("does", ["send", "nothing"])
-def test_a_response_that_came_while_the_loop_was_blocked_counts(cluster: EmbeddedCluster, does: str) -> None:
+def test_response_received_while_the_loop_was_blocked_counts(cluster: EmbeddedCluster, does: str) -> None:
     """The application blocks the loop beyond all timeouts, and the broker answers meanwhile."""
     topic = new_topic(cluster)
     limits = {"request_timeout_ms": 400, "delivery_timeout_ms": 500, "retries": 0}

@@ -79,7 +79,7 @@ async def nothing_left(group: Group) -> None:
 
 
 @pytest.mark.parametrize("loop", sorted(LOOPS))
-def test_the_next_call_accepts(cluster: EmbeddedKafka, loop: str) -> None:
+def test_next_call_accepts_the_previous_records(cluster: EmbeddedKafka, loop: str) -> None:
     async def main() -> None:
         group = Group(cluster, 20, partitions=2)
         async with group.consumer() as consumer:
@@ -92,7 +92,7 @@ def test_the_next_call_accepts(cluster: EmbeddedKafka, loop: str) -> None:
     run(main(), loop)
 
 
-def test_stop_accepts_nothing_and_a_commit_accepts(cluster: EmbeddedKafka) -> None:
+def test_stop_accepts_no_records_but_commit_does(cluster: EmbeddedKafka) -> None:
     async def main() -> None:
         group = Group(cluster, 5)
         async with group.consumer() as consumer:
@@ -108,7 +108,7 @@ def test_stop_accepts_nothing_and_a_commit_accepts(cluster: EmbeddedKafka) -> No
     run(main())
 
 
-def test_a_loop_accepts_what_it_has_received(cluster: EmbeddedKafka) -> None:
+def test_loop_accepts_received_records(cluster: EmbeddedKafka) -> None:
     async def main() -> None:
         group = Group(cluster, 8)
         async with group.consumer() as consumer:
@@ -128,7 +128,7 @@ def test_a_loop_accepts_what_it_has_received(cluster: EmbeddedKafka) -> None:
     run(main())
 
 
-def test_explicit_acknowledgement_by_other_tasks(cluster: EmbeddedKafka) -> None:
+def test_other_tasks_can_acknowledge_records(cluster: EmbeddedKafka) -> None:
     outcomes: list[set[int]] = []
 
     async def outcome(offsets: dict[TopicIdPartition, set[int]], error: Exception | None) -> None:
@@ -178,7 +178,7 @@ def test_renewed_records_are_returned_again(cluster: EmbeddedKafka) -> None:
     run(main())
 
 
-def test_a_record_that_cannot_be_deserialized(cluster: EmbeddedKafka) -> None:
+def test_undeserializable_record_raises_and_can_be_rejected(cluster: EmbeddedKafka) -> None:
     def not_one(data: bytes) -> int:
         if data == b"1":
             raise ValueError(data)
@@ -197,7 +197,7 @@ def test_a_record_that_cannot_be_deserialized(cluster: EmbeddedKafka) -> None:
     run(main())
 
 
-def test_leaving_and_joining_again(cluster: EmbeddedKafka) -> None:
+def test_unsubscribed_consumer_can_join_again(cluster: EmbeddedKafka) -> None:
     async def main() -> None:
         group = Group(cluster, 3)
         consumer = group.consumer()
@@ -222,7 +222,7 @@ def test_leaving_and_joining_again(cluster: EmbeddedKafka) -> None:
 
 
 @pytest.mark.parametrize("name", ["poll", "getone", "commit_sync"])
-def test_a_call_that_is_cancelled_at_every_await(cluster: EmbeddedKafka, name: str) -> None:
+def test_calls_cancelled_at_any_await_lose_no_records(cluster: EmbeddedKafka, name: str) -> None:
     """No record is lost, and none is accepted that the application has not received."""
     count = 60
 
@@ -362,7 +362,7 @@ def test_calls_wait_for_an_asynchronous_callback(cluster: EmbeddedKafka) -> None
 # --- life -------------------------------------------------------------------------------------------------------------
 
 
-def test_misuse(cluster: EmbeddedKafka) -> None:
+def test_wrong_arguments_and_calls_are_refused(cluster: EmbeddedKafka) -> None:
     with pytest.raises(InvalidGroupIdError, match="needs a group_id"):
         AIOKafkaShareConsumer("t", bootstrap_servers="localhost:9092")
     with pytest.raises(ConfigError, match=r"enable\.auto\.commit cannot be set for a KafkaShareConsumer"):
@@ -407,7 +407,7 @@ def test_misuse(cluster: EmbeddedKafka) -> None:
         runner.run(other.stop())
 
 
-def test_no_broker() -> None:
+def test_start_fails_without_a_broker() -> None:
     async def main() -> None:
         consumer = AIOKafkaShareConsumer("t", bootstrap_servers="localhost:1", group_id="g")
         for _ in range(2):
@@ -418,7 +418,7 @@ def test_no_broker() -> None:
     run(main())
 
 
-def test_start_raises_why_the_group_cannot_be_joined(cluster: EmbeddedKafka) -> None:
+def test_start_raises_the_join_error(cluster: EmbeddedKafka) -> None:
     assert cluster._cluster is not None
     cluster._cluster.faults.answer("ShareGroupHeartbeat", UnsupportedVersionError(), times=1)
 

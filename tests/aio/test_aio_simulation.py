@@ -125,5 +125,5 @@ def test_every_acknowledged_record_is_written_once(seed: int) -> None:
     assert len(run.acknowledged) > TASKS * RECORDS_OF_TASK // 2
 
 
-def test_a_seed_decides_everything() -> None:
+def test_same_seed_gives_same_history() -> None:
     assert course(5).history == course(5).history

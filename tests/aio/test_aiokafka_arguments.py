@@ -26,7 +26,7 @@ def test_aiokafka_forms_of_arguments_are_accepted() -> None:
     assert aiokafka_arguments.timestamps({TP: 5.7}) == {TP: 5}
 
 
-def test_a_pattern() -> None:
+def test_pattern_matches_the_beginning_of_names() -> None:
     _, pattern = aiokafka_arguments.topics_or_pattern((), "a.c")
     assert pattern is not None
     assert pattern.pattern == "a.c"

@@ -47,7 +47,7 @@ ERRORS = sorted(
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error(name: str) -> None:
+def test_error_has_the_code_of_aiokafka(name: str) -> None:
     theirs, ours = getattr(aiokafka.errors, name), getattr(errors, name)
     assert issubclass(ours, errors.KafkaError)
     code = getattr(theirs, "errno", None)
@@ -75,7 +75,7 @@ class Seeking(ConsumerRebalanceListener):
 
 
 @pytest.mark.parametrize("is_task", [False, True])
-def test_a_listener_that_seeks_to_the_end(cluster: EmbeddedCluster, is_task: bool) -> None:
+def test_listener_may_seek_to_the_end(cluster: EmbeddedCluster, is_task: bool) -> None:
     async def main() -> None:
         listener = Seeking(is_task)
         consumer = AIOKafkaConsumer(
@@ -92,7 +92,7 @@ def test_a_listener_that_seeks_to_the_end(cluster: EmbeddedCluster, is_task: boo
     run(main())
 
 
-def test_a_group_without_offsets_and_without_a_reset_policy(cluster: EmbeddedCluster) -> None:
+def test_missing_group_offset_raises_without_a_reset_policy(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         servers = cluster.bootstrap_servers
         consumer = AIOKafkaConsumer("t", bootstrap_servers=servers, group_id="none", auto_offset_reset="none")
@@ -110,7 +110,7 @@ def test_a_group_without_offsets_and_without_a_reset_policy(cluster: EmbeddedClu
     run(main())
 
 
-def test_offsets_for_times(cluster: EmbeddedCluster) -> None:
+def test_offsets_for_times_accepts_plain_timestamps(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             assert await consumer.offsets_for_times({TP: 1_500}) == {TP: OffsetAndTimestamp(1, 2_000)}
@@ -119,7 +119,7 @@ def test_offsets_for_times(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_topics_that_the_client_is_told_of(cluster: EmbeddedCluster) -> None:
+def test_client_add_topic_adds_to_the_metadata(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             assert "t" not in producer.client.cluster.topics()
@@ -132,7 +132,7 @@ def test_topics_that_the_client_is_told_of(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_offsets_outside_of_a_transaction_and_without_a_group(cluster: EmbeddedCluster) -> None:
+def test_send_offsets_needs_a_transaction_and_a_group(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         servers = cluster.bootstrap_servers
         async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id="offsets") as producer:
@@ -145,7 +145,7 @@ def test_offsets_outside_of_a_transaction_and_without_a_group(cluster: EmbeddedC
     run(main())
 
 
-def test_a_block_of_a_fenced_producer_says_so(cluster: EmbeddedCluster) -> None:
+def test_transaction_block_of_a_fenced_producer_raises(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         servers = cluster.bootstrap_servers
         zombie = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="fenced")
@@ -179,7 +179,7 @@ def secure() -> Iterator[EmbeddedCluster]:
         yield made
 
 
-def test_a_coroutine_that_provides_tokens(secure: EmbeddedCluster) -> None:
+def test_token_provider_may_be_a_coroutine(secure: EmbeddedCluster) -> None:
     tokens = Tokens()
     settings: dict[str, Any] = {
         "bootstrap_servers": secure.bootstrap_servers,
@@ -200,7 +200,7 @@ def test_a_coroutine_that_provides_tokens(secure: EmbeddedCluster) -> None:
         producer.send("secured", b"2").get(TIMEOUT_S)
 
 
-def test_a_context_for_tls(tmp_path: Path) -> None:
+def test_ssl_context_sets_up_tls(tmp_path: Path) -> None:
     authority = CertificateAuthority()
     brokers, client = authority.issue("localhost"), authority.issue("client")
     texts = {

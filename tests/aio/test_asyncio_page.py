@@ -58,7 +58,7 @@ def test_each_snippet_is_tested() -> None:
     assert len(SNIPPETS) == 11
 
 
-def test_the_quick_start(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_start_writes_and_reads(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     code = snippet("async def main()")
     assert "localhost:9092" in code
     names(code.replace("localhost:9092", cluster.bootstrap_servers))
@@ -81,7 +81,7 @@ def test_the_quick_start(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture
     run(main())
 
 
-def test_many_records(cluster: EmbeddedCluster) -> None:
+def test_snippet_sends_many_records_in_order(cluster: EmbeddedCluster) -> None:
     copy = names(snippet("async def copy("))["copy"]
 
     async def main() -> None:
@@ -91,7 +91,7 @@ def test_many_records(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_back_pressure(cluster: EmbeddedCluster) -> None:
+def test_snippet_waits_when_the_buffer_is_full(cluster: EmbeddedCluster) -> None:
     forward = names(snippet("async def forward("))["forward"]
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_back_pressure(cluster: EmbeddedCluster) -> None:
     assert values(cluster, "events") == [b"%d" % number for number in range(3_000)]
 
 
-def test_failures_are_reported(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snippet_reports_failed_records(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     forward = names(snippet("def report("))["forward_and_report"]
     cluster.faults.answer("Produce", RecordTooLargeError())
 
@@ -116,7 +116,7 @@ def test_failures_are_reported(cluster: EmbeddedCluster, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith("a record was not written:")
 
 
-def test_asynchronous_serializers(cluster: EmbeddedCluster) -> None:
+def test_snippet_with_asynchronous_serializers_works(cluster: EmbeddedCluster) -> None:
     async def schema_is_known(_value: object) -> None:
         await asyncio.sleep(0)
 
@@ -125,7 +125,7 @@ def test_asynchronous_serializers(cluster: EmbeddedCluster) -> None:
     assert values(cluster, "orders")[-1] == b'{"order": 1}'
 
 
-def test_a_graceful_shutdown(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sigterm_snippet_sends_pending_records(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     serve = names(snippet("async def serve("))["serve"]
 
     async def work(producer: aio.AIOKafkaProducer) -> None:
@@ -145,7 +145,7 @@ async def filled(cluster: EmbeddedCluster, topic: str, count: int) -> None:
             await producer.send(topic, b"%d" % number)
 
 
-def test_batches(cluster: EmbeddedCluster) -> None:
+def test_snippet_processes_records_in_batches(cluster: EmbeddedCluster) -> None:
     process = names(snippet("async def process_in_batches("))["process_in_batches"]
     seen: list[bytes] = []
 
@@ -167,7 +167,7 @@ def test_batches(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_rebalance_listener(cluster: EmbeddedCluster) -> None:
+def test_snippet_listener_saves_state_on_rebalance(cluster: EmbeddedCluster) -> None:
     counts = names(snippet("class Counts("))["Counts"]
 
     class Store:
@@ -200,7 +200,7 @@ def test_a_rebalance_listener(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_sigterm_cancels_the_reader_of_the_page(cluster: EmbeddedCluster) -> None:
+def test_sigterm_cancels_the_reader_snippet(cluster: EmbeddedCluster) -> None:
     read = names(snippet("async def read("), signal=signal, AIOKafkaConsumer=aio.AIOKafkaConsumer)["read"]
     seen: list[bytes] = []
 
@@ -259,7 +259,7 @@ async def lifespan_and_request(app: Any, path: str, body: bytes) -> tuple[int, b
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_fastapi(cluster: EmbeddedCluster) -> None:
+def test_fastapi_snippet_writes_posted_orders(cluster: EmbeddedCluster) -> None:
     defined = names(snippet("app = FastAPI"), BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
     status, body = run(lifespan_and_request(defined["app"], "/orders/7", b"tea"))
     assert (status, json.loads(body)) == (200, {"partition": 0, "offset": len(values(cluster, "orders")) - 1})

@@ -42,7 +42,7 @@ def attached(result: ProduceRequestResult, count: int, has_acks: bool = True) ->
     return futures
 
 
-def test_records_that_were_written() -> None:
+def test_futures_get_metadata_of_written_records() -> None:
     async def main() -> None:
         result = ProduceRequestResult(TP)
         futures = attached(result, 3)
@@ -58,7 +58,7 @@ def test_records_that_were_written() -> None:
 
 
 @pytest.mark.parametrize("offset", [NO_OFFSET, 5])
-def test_the_broker_s_timestamp_and_unknown_offsets(offset: int) -> None:
+def test_metadata_may_have_broker_timestamp_and_unknown_offset(offset: int) -> None:
     async def main() -> None:
         result = ProduceRequestResult(TP)
         (future,) = attached(result, 1)
@@ -69,7 +69,7 @@ def test_the_broker_s_timestamp_and_unknown_offsets(offset: int) -> None:
     run(main())
 
 
-def test_without_acknowledgements() -> None:
+def test_futures_get_none_without_acknowledgements() -> None:
     async def main() -> None:
         result = ProduceRequestResult(TP)
         futures = attached(result, 2, has_acks=False)
@@ -92,7 +92,7 @@ def test_each_record_has_its_own_error() -> None:
     run(main())
 
 
-def test_one_error_of_many_records_is_copied_for_each() -> None:
+def test_error_of_many_records_is_copied_for_each() -> None:
     async def main() -> None:
         error = KafkaError("shared")
         error.__cause__ = OSError("the cause")
@@ -109,7 +109,7 @@ def test_one_error_of_many_records_is_copied_for_each() -> None:
     run(main())
 
 
-def test_a_batch_that_was_split() -> None:
+def test_futures_of_a_split_batch_get_their_offsets() -> None:
     async def main() -> None:
         result = ProduceRequestResult(TP)
         futures = attached(result, 4)
@@ -168,7 +168,7 @@ async def waited_for(
     return result, tasks
 
 
-def test_a_task_that_waits_for_the_only_record_is_left_to_the_caller() -> None:
+def test_task_awaiting_the_only_record_is_returned() -> None:
     async def main() -> None:
         resumed: list[Any] = []
         result, (task,) = await waited_for(resumed, 1)
@@ -187,7 +187,7 @@ def test_a_task_that_waits_for_the_only_record_is_left_to_the_caller() -> None:
 @pytest.mark.parametrize(
     "case", ["two records", "an error", "cancelled", "nobody waits", "two wait", "another kind of future"]
 )
-def test_other_tasks_are_left_to_the_loop(case: str) -> None:
+def test_other_waiting_tasks_are_resumed_by_the_loop(case: str) -> None:
     async def main() -> None:
         resumed: list[Any] = []
         kind = OtherFuture if case == "another kind of future" else asyncio.Future
@@ -212,7 +212,7 @@ def test_other_tasks_are_left_to_the_loop(case: str) -> None:
     run(main())
 
 
-def test_futures_of_a_closed_loop_are_left_alone() -> None:
+def test_futures_of_a_closed_loop_are_ignored() -> None:
     async def main() -> ProduceRequestResult:
         result = ProduceRequestResult(TP)
         (future,) = attached(result, 1)
@@ -225,7 +225,7 @@ def test_futures_of_a_closed_loop_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("error", "is_reported"), [(TransactionAbortedError("it"), False), (KafkaError("it"), True)])
-def test_errors_that_nobody_looks_at(error: KafkaError, is_reported: bool) -> None:
+def test_unretrieved_errors_are_reported_except_after_aborts(error: KafkaError, is_reported: bool) -> None:
     """asyncio reports them, except for records of a transaction that the application has aborted."""
     reports = []
 

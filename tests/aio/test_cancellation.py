@@ -65,7 +65,7 @@ async def cancelled_everywhere(call: Callable[[bytes], Coroutine[Any, Any, objec
     raise AssertionError
 
 
-def test_send_that_waits_for_its_serializers(cluster: EmbeddedCluster) -> None:
+def test_send_can_be_cancelled_while_serializers_run(cluster: EmbeddedCluster) -> None:
     async def main() -> tuple[list[bytes], list[bytes]]:
         async with AIOKafkaProducer(
             bootstrap_servers=cluster.bootstrap_servers, value_serializer=slowly, key_serializer=slowly
@@ -83,7 +83,7 @@ def test_send_that_waits_for_its_serializers(cluster: EmbeddedCluster) -> None:
     assert set(ended) <= set(written)
 
 
-def test_send_that_waits_for_metadata(cluster: EmbeddedCluster) -> None:
+def test_send_can_be_cancelled_while_waiting_for_metadata(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("cold", 2)
 
     async def main() -> tuple[list[bytes], list[bytes]]:
@@ -116,7 +116,7 @@ def test_send_that_waits_for_metadata(cluster: EmbeddedCluster) -> None:
     assert set(ended) <= set(written)
 
 
-def test_send_that_waits_for_memory(cluster: EmbeddedCluster) -> None:
+def test_send_can_be_cancelled_while_waiting_for_memory(cluster: EmbeddedCluster) -> None:
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
 
     async def main() -> None:
@@ -146,7 +146,7 @@ def test_send_that_waits_for_memory(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize(
     "what", ["send_and_wait", "the future", "flush", "partitions_for", "send_columns", "send_batch"]
 )
-def test_every_other_call(cluster: EmbeddedCluster, what: str) -> None:
+def test_other_calls_can_be_cancelled(cluster: EmbeddedCluster, what: str) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=2) as producer:
 
@@ -180,7 +180,7 @@ def test_every_other_call(cluster: EmbeddedCluster, what: str) -> None:
     run(main())
 
 
-def test_stop_goes_on_when_it_is_cancelled(cluster: EmbeddedCluster) -> None:
+def test_cancelled_stop_continues(cluster: EmbeddedCluster) -> None:
     hold = cluster.faults.hold(ApiKeys.PRODUCE)
     value = b"%d" % next(_numbers)
 
@@ -202,7 +202,7 @@ def test_stop_goes_on_when_it_is_cancelled(cluster: EmbeddedCluster) -> None:
     assert value in values(cluster)
 
 
-def test_start_leaves_nothing_behind_when_it_is_cancelled(cluster: EmbeddedCluster) -> None:
+def test_cancelled_start_leaves_nothing_behind(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         for iterations in range(12):
             producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
@@ -219,7 +219,7 @@ def test_start_leaves_nothing_behind_when_it_is_cancelled(cluster: EmbeddedClust
     run(main())
 
 
-def test_a_block_that_is_cancelled_sends_what_is_left(cluster: EmbeddedCluster) -> None:
+def test_cancelled_block_sends_buffered_records(cluster: EmbeddedCluster) -> None:
     value = b"%d" % next(_numbers)
 
     async def main() -> None:

@@ -96,7 +96,7 @@ def committed_values(cluster: EmbeddedCluster, tp: TopicPartition) -> list[bytes
 
 
 @pytest.mark.parametrize("how", ["commit", "abort"])
-def test_the_end_of_a_transaction(cluster: EmbeddedCluster, how: str) -> None:
+def test_cancelled_commit_or_abort_ends_the_transaction(cluster: EmbeddedCluster, how: str) -> None:
     tp = new_topic(cluster)
 
     async def main() -> list[bytes]:
@@ -120,7 +120,7 @@ def test_the_end_of_a_transaction(cluster: EmbeddedCluster, how: str) -> None:
     assert committed_values(cluster, tp) == expected
 
 
-def test_offsets_of_a_transaction(cluster: EmbeddedCluster) -> None:
+def test_cancelled_send_offsets_keeps_the_transaction_usable(cluster: EmbeddedCluster) -> None:
     tp = new_topic(cluster)
 
     async def main() -> int:
@@ -145,7 +145,7 @@ def test_offsets_of_a_transaction(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"transactional_id": "started"}], ids=["plain", "transactional"])
-def test_start_and_stop_of_a_producer(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
+def test_producer_survives_cancelled_start_and_stop(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
     tp = new_topic(cluster)
 
     async def send(producer: AIOKafkaProducer, value: bytes) -> None:
@@ -173,7 +173,7 @@ def test_start_and_stop_of_a_producer(cluster: EmbeddedCluster, settings: dict[s
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
-def test_start_and_stop_of_a_consumer(cluster: EmbeddedCluster, group: bool) -> None:
+def test_consumer_survives_cancelled_start_and_stop(cluster: EmbeddedCluster, group: bool) -> None:
     async def main() -> None:
         for place in itertools.count(1):
             settings: dict[str, Any] = {"group_id": f"cancelled-{next(_numbers)}"} if group else {}
@@ -193,7 +193,7 @@ def test_start_and_stop_of_a_consumer(cluster: EmbeddedCluster, group: bool) -> 
     run(main())
 
 
-def test_calls_of_an_admin_client(cluster: EmbeddedCluster) -> None:
+def test_admin_client_survives_cancelled_calls(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         cancelled = 0
         async with AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5) as admin:
@@ -215,7 +215,7 @@ def test_calls_of_an_admin_client(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_start_and_close_of_an_admin_client(cluster: EmbeddedCluster) -> None:
+def test_admin_client_survives_cancelled_start_and_close(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         for place in itertools.count(1):
             admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)

@@ -29,7 +29,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield made
 
 
-def test_pending_records_are_not_tracked(cluster: EmbeddedCluster) -> None:
+def test_garbage_collector_does_not_track_pending_records(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000) as producer:
             warm = await producer.send("t", b"warm")
@@ -46,14 +46,14 @@ def test_pending_records_are_not_tracked(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_futures_of_a_blocking_producer_are_not_tracked(cluster: EmbeddedCluster) -> None:
+def test_garbage_collector_does_not_track_futures(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.partitions_for("t")
         futures = [producer.send("t", b"%d" % number) for number in range(100)]
         assert sum(map(gc.is_tracked, futures)) < 10
 
 
-def test_a_future_with_an_error_or_cancelled_is_tracked(cluster: EmbeddedCluster) -> None:
+def test_failed_and_cancelled_futures_are_tracked(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=20) as producer:
             await producer.send_and_wait("t", b"warm")

@@ -88,7 +88,7 @@ def complete(seen: Seen) -> bool:
 
 
 @pytest.mark.parametrize("how", ["getone", "getone of a partition", "getmany", "loop", "arrow"])
-def test_a_call_that_is_cancelled_loses_no_record(cluster: EmbeddedCluster, how: str) -> None:
+def test_cancelled_call_loses_no_record(cluster: EmbeddedCluster, how: str) -> None:
     async def main() -> None:
         async with consumer_of(cluster, max_partition_fetch_bytes=700, fetch_max_bytes=700) as consumer:
             consumer.assign(TPS)
@@ -121,7 +121,7 @@ def test_a_call_that_is_cancelled_loses_no_record(cluster: EmbeddedCluster, how:
     run(main())
 
 
-def test_other_calls_that_are_cancelled(cluster: EmbeddedCluster) -> None:
+def test_cancelled_calls_can_be_repeated(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with consumer_of(cluster, group_id=new_group(), enable_auto_commit=False) as consumer:
             consumer.assign(TPS)
@@ -139,7 +139,7 @@ def test_other_calls_that_are_cancelled(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_a_start_that_is_cancelled_can_be_repeated(cluster: EmbeddedCluster, group: bool) -> None:
+def test_cancelled_start_can_be_repeated(cluster: EmbeddedCluster, group: bool) -> None:
     async def main() -> None:
         settings = {"group_id": new_group(), "session_timeout_ms": 6_000} if group else {}
         consumer = consumer_of(cluster, "t", **settings)
@@ -161,7 +161,7 @@ def test_a_start_that_is_cancelled_can_be_repeated(cluster: EmbeddedCluster, gro
     run(main())
 
 
-def test_a_stop_that_is_cancelled_goes_on(cluster: EmbeddedCluster) -> None:
+def test_cancelled_stop_continues(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         group = new_group()
         consumer = consumer_of(cluster, "t", group_id=group)
@@ -181,7 +181,7 @@ def test_a_stop_that_is_cancelled_goes_on(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_listener_that_is_still_waiting_does_not_hold_up_stop(cluster: EmbeddedCluster) -> None:
+def test_waiting_listener_does_not_delay_stop(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         class Waiting:
             async def on_partitions_revoked(self, revoked: object) -> None: ...
@@ -207,7 +207,7 @@ def test_a_listener_that_is_still_waiting_does_not_hold_up_stop(cluster: Embedde
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_consumer_that_is_dropped_warns_and_closes(cluster: EmbeddedCluster, loop: str) -> None:
+def test_unclosed_consumer_warns_and_closes(cluster: EmbeddedCluster, loop: str) -> None:
     told: list[dict[str, Any]] = []
 
     async def main() -> None:
@@ -230,7 +230,7 @@ def test_a_consumer_that_is_dropped_warns_and_closes(cluster: EmbeddedCluster, l
     run(main(), loop)
 
 
-def test_a_consumer_that_outlives_its_loop(cluster: EmbeddedCluster) -> None:
+def test_consumer_is_unusable_after_its_loop(cluster: EmbeddedCluster) -> None:
     async def begin() -> AIOKafkaConsumer:
         consumer = consumer_of(cluster, "t")
         await consumer.start()
@@ -252,7 +252,7 @@ def test_a_consumer_that_outlives_its_loop(cluster: EmbeddedCluster) -> None:
         run(begin())
 
 
-def test_two_loops_at_the_same_time(cluster: EmbeddedCluster) -> None:
+def test_second_event_loop_is_refused(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with consumer_of(cluster, "t") as consumer:
             await consumer.getone()
@@ -273,7 +273,7 @@ def test_two_loops_at_the_same_time(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_consumer_that_was_never_started_is_silent() -> None:
+def test_unstarted_consumer_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         AIOKafkaConsumer("t", bootstrap_servers="127.0.0.1:1")
@@ -283,7 +283,7 @@ def test_a_consumer_that_was_never_started_is_silent() -> None:
     assert repr(AIOKafkaConsumer(client_id="mine", group_id="g")) == "<AIOKafkaConsumer mine group_id=g>"
 
 
-def test_a_fork_refuses_the_parent_s_consumer(cluster: EmbeddedCluster) -> None:
+def test_consumer_is_refused_after_a_fork(cluster: EmbeddedCluster) -> None:
     program = f"""
 import asyncio, os, sys
 from pykclient.aio import AIOKafkaConsumer
@@ -340,7 +340,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells the open descriptors")
-def test_no_descriptor_is_left_open(cluster: EmbeddedCluster) -> None:
+def test_stop_closes_all_file_descriptors(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         for round in range(4):
             if round == 2:
@@ -352,7 +352,7 @@ def test_no_descriptor_is_left_open(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_nothing_holds_up_the_loop_for_long(cluster: EmbeddedCluster) -> None:
+def test_reading_never_blocks_the_loop_for_long(cluster: EmbeddedCluster) -> None:
     """Reading 80 MB takes many iterations of the loop. CPU time is measured, as other programs take their share."""
 
     async def main() -> None:
@@ -375,7 +375,7 @@ def test_nothing_holds_up_the_loop_for_long(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_an_idle_consumer_has_few_turns(cluster: EmbeddedCluster) -> None:
+def test_idle_consumer_runs_few_driver_turns(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with consumer_of(cluster, "t", group_id=new_group(), auto_offset_reset="latest") as consumer:
             await consumer.seek_to_end()

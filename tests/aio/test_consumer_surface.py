@@ -41,7 +41,7 @@ METHODS = sorted(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_signature_of_a_method(name: str) -> None:
+def test_method_has_the_signature_of_aiokafka(name: str) -> None:
     theirs = getattr(aiokafka.AIOKafkaConsumer, name)
     ours = getattr(AIOKafkaConsumer, name)
     assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
@@ -57,7 +57,7 @@ def test_the_signature_of_a_method(name: str) -> None:
     assert all(each.default is not inspect.Parameter.empty for each in extra)
 
 
-def test_all_keywords_of_the_constructor() -> None:
+def test_constructor_accepts_all_keywords_of_aiokafka() -> None:
     given = {
         name: parameter.default
         for name, parameter in inspect.signature(aiokafka.AIOKafkaConsumer).parameters.items()
@@ -69,7 +69,7 @@ def test_all_keywords_of_the_constructor() -> None:
     assert made.config["client.id"] == f"aiokafka-{aiokafka.__version__}"
 
 
-def test_settings_that_change_nothing() -> None:
+def test_ineffective_settings_are_accepted() -> None:
     AIOKafkaConsumer(consumer_timeout_ms=5, rebalance_timeout_ms=7_000)
     with pytest.warns(DeprecationWarning, match="api_version"):
         AIOKafkaConsumer(api_version="auto")
@@ -85,7 +85,7 @@ def test_settings_that_change_nothing() -> None:
         ({"no_such_setting": 1}, "no_such_setting"),
     ],
 )
-def test_settings_that_are_refused(settings: dict[str, Any], text: str) -> None:
+def test_unusable_settings_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(text)):
         AIOKafkaConsumer(**settings)
 
@@ -105,7 +105,7 @@ async def _none() -> None: ...
         (lambda it: it.assign(5), ValueError, "partitions must be a list of TopicPartition"),
     ],
 )
-def test_arguments_that_are_refused_before_start(
+def test_wrong_arguments_are_refused_before_start(
     call: Callable[[AIOKafkaConsumer], object], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=re.escape(text)) as caught:
@@ -129,7 +129,7 @@ def test_arguments_that_are_refused_before_start(
         lambda it: it.beginning_offsets([TP]),
     ],
 )
-def test_a_call_before_start(call: Callable[[AIOKafkaConsumer], Any]) -> None:
+def test_asynchronous_calls_before_start_are_refused(call: Callable[[AIOKafkaConsumer], Any]) -> None:
     async def main() -> None:
         with pytest.raises(IllegalStateError, match="has not been started"):
             await call(AIOKafkaConsumer("t"))
@@ -137,7 +137,7 @@ def test_a_call_before_start(call: Callable[[AIOKafkaConsumer], Any]) -> None:
     asyncio.run(main())
 
 
-def test_more_calls_before_start() -> None:
+def test_only_subscription_calls_work_before_start() -> None:
     made = AIOKafkaConsumer()
     made.assign([TP])
     assert made.assignment() == {TP}
@@ -172,7 +172,7 @@ def test_modules_are_attributes_as_in_aiokafka() -> None:
     assert not [name for name in names if not hasattr(aiokafka, name) and name not in {"admin", "helpers"}]
 
 
-def test_names() -> None:
+def test_classes_are_importable_from_aiokafka_paths() -> None:
     assert consumer.AIOKafkaConsumer is AIOKafkaConsumer
     assert abc.ConsumerRebalanceListener is ConsumerRebalanceListener
     assert set(vars(aiokafka.abc.ConsumerRebalanceListener)) & {"on_partitions_revoked", "on_partitions_assigned"} == {
@@ -195,7 +195,7 @@ def test_names() -> None:
         ("sticky.sticky_assignor", "StickyPartitionAssignor"),
     ],
 )
-def test_assignors_under_their_names(module: str, name: str) -> None:
+def test_assignors_have_the_names_of_aiokafka(module: str, name: str) -> None:
     ours = getattr(importlib.import_module(f"pykclient.aio.coordinator.assignors.{module}"), name)
     theirs = getattr(importlib.import_module(f"aiokafka.coordinator.assignors.{module}"), name)
     assert ours.name == theirs.name

@@ -37,7 +37,7 @@ def values(cluster: EmbeddedCluster) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_producer_that_is_dropped_warns_and_sends_what_is_left(cluster: EmbeddedCluster, loop: str) -> None:
+def test_unclosed_producer_warns_and_sends_buffered_records(cluster: EmbeddedCluster, loop: str) -> None:
     value = f"dropped in {loop}".encode()
     told: list[dict[str, Any]] = []
 
@@ -59,7 +59,7 @@ def test_a_producer_that_is_dropped_warns_and_sends_what_is_left(cluster: Embedd
     assert value in values(cluster)
 
 
-def test_a_producer_that_outlives_its_loop(cluster: EmbeddedCluster) -> None:
+def test_producer_is_unusable_after_its_loop(cluster: EmbeddedCluster) -> None:
     async def begin() -> AIOKafkaProducer:
         producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000)
         await producer.start()
@@ -79,7 +79,7 @@ def test_a_producer_that_outlives_its_loop(cluster: EmbeddedCluster) -> None:
         run(begin())
 
 
-def test_two_loops_at_the_same_time(cluster: EmbeddedCluster) -> None:
+def test_second_event_loop_is_refused(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
 
@@ -97,7 +97,7 @@ def test_two_loops_at_the_same_time(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_loop_given_to_the_constructor(cluster: EmbeddedCluster) -> None:
+def test_loop_argument_is_deprecated_and_checked(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         with pytest.warns(DeprecationWarning, match="`loop` parameter"):
             producer = AIOKafkaProducer(loop=asyncio.get_running_loop(), bootstrap_servers=cluster.bootstrap_servers)
@@ -113,7 +113,7 @@ def test_a_loop_given_to_the_constructor(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_producer_that_was_never_started_is_silent() -> None:
+def test_unstarted_producer_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
@@ -125,7 +125,7 @@ def test_clients_cannot_be_pickled() -> None:
         pickle.dumps(AIOKafkaProducer(client_id="mine"))
 
 
-def test_a_loop_that_cannot_watch_descriptors(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_without_add_reader_fails_start(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ def test_a_plugin_that_ends_the_program_ends_the_producer(cluster: EmbeddedClust
     run(main())
 
 
-def test_a_fork_refuses_the_parent_s_producer(cluster: EmbeddedCluster) -> None:
+def test_producer_is_refused_after_a_fork(cluster: EmbeddedCluster) -> None:
     program = f"""
 import asyncio, os, sys
 from pykclient.aio import AIOKafkaProducer
@@ -185,7 +185,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("ending", ["return", "raise SystemExit(0)", "os.kill(os.getpid(), signal.SIGINT)"])
-def test_programs_end_promptly(cluster: EmbeddedCluster, ending: str) -> None:
+def test_programs_end_promptly_and_send_all_records(cluster: EmbeddedCluster, ending: str) -> None:
     program = f"""
 import asyncio, os, signal
 from pykclient.aio import AIOKafkaProducer
@@ -208,7 +208,7 @@ except KeyboardInterrupt:
     assert ending.encode() in values(cluster)
 
 
-def test_a_program_that_forgets_to_stop_ends(cluster: EmbeddedCluster) -> None:
+def test_program_without_stop_ends(cluster: EmbeddedCluster) -> None:
     program = f"""
 import asyncio
 from pykclient.aio import AIOKafkaProducer
@@ -234,7 +234,7 @@ def test_the_package_is_loaded_on_demand() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_aiokafka_s_modules() -> None:
+def test_modules_have_the_names_of_aiokafka() -> None:
     from pykclient import aio, errors, types
     from pykclient.aio import errors as its_errors, producer, structs
 
@@ -253,7 +253,7 @@ def test_aiokafka_s_modules() -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells the open descriptors")
-def test_no_descriptor_is_left_open(cluster: EmbeddedCluster) -> None:
+def test_stop_closes_all_file_descriptors(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         for round in range(4):
             if round == 2:
@@ -265,7 +265,7 @@ def test_no_descriptor_is_left_open(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_the_text_of_a_producer(cluster: EmbeddedCluster) -> None:
+def test_repr_shows_the_client_id(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         assert repr(AIOKafkaProducer(client_id="mine")) == "<AIOKafkaProducer mine>"
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:

@@ -92,7 +92,7 @@ def parts() -> Iterator[Parts]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_turn_for_every_reason_to_have_one(parts: Parts, loop: str) -> None:
+def test_every_event_schedules_a_turn(parts: Parts, loop: str) -> None:
     async def main() -> None:
         driver = parts.driver()
         driver.start()
@@ -117,7 +117,7 @@ def test_a_turn_for_every_reason_to_have_one(parts: Parts, loop: str) -> None:
     run(main(), loop)
 
 
-def test_the_first_turn_after_a_pause_looks_for_responses_before_it_decides(parts: Parts) -> None:
+def test_first_turn_after_a_pause_reads_responses_first(parts: Parts) -> None:
     clock = MockClock()
 
     async def main() -> None:
@@ -135,7 +135,7 @@ def test_the_first_turn_after_a_pause_looks_for_responses_before_it_decides(part
     run(main())
 
 
-def test_a_turn_that_is_queued_may_come_at_once(parts: Parts) -> None:
+def test_queued_turn_may_run_at_once(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         driver.start()
@@ -161,7 +161,7 @@ def test_a_turn_that_is_queued_may_come_at_once(parts: Parts) -> None:
     run(main())
 
 
-def test_a_turn_is_held_back_while_records_are_appended(parts: Parts) -> None:
+def test_turn_is_delayed_while_records_are_appended(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         driver.start()
@@ -196,9 +196,7 @@ def test_a_turn_is_held_back_while_records_are_appended(parts: Parts) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(("place", "at_once"), [("io", True), ("task", False), ("two", False), ("failed", False)])
-def test_a_task_goes_on_right_after_the_turn_that_settles_its_future(
-    parts: Parts, loop: str, place: str, at_once: bool
-) -> None:
+def test_task_resumes_right_after_its_future_is_done(parts: Parts, loop: str, place: str, at_once: bool) -> None:
     """It does so if the turn is a callback of the loop, and no other task waits for it; else as asyncio has it."""
     drivers: list[LoopDriver] = []
 
@@ -269,7 +267,7 @@ def test_driver_is_overdue_after_a_long_time_without_a_turn(parts: Parts) -> Non
     run(main())
 
 
-def test_the_selector_may_ask_for_a_turn(parts: Parts) -> None:
+def test_selector_can_request_a_turn(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         parts.bound_ms = 3
@@ -280,7 +278,7 @@ def test_the_selector_may_ask_for_a_turn(parts: Parts) -> None:
     run(main())
 
 
-def test_turns_without_end_leave_time_for_others(parts: Parts) -> None:
+def test_endless_turns_leave_time_for_other_tasks(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         parts.step_wait_ms = 0  # always more to do
@@ -296,7 +294,7 @@ def test_turns_without_end_leave_time_for_others(parts: Parts) -> None:
     run(main())
 
 
-def test_a_long_round_is_the_only_one_of_its_turn(parts: Parts) -> None:
+def test_long_round_ends_its_turn(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         loop = asyncio.get_running_loop()
@@ -316,7 +314,7 @@ def test_a_long_round_is_the_only_one_of_its_turn(parts: Parts) -> None:
     run(main())
 
 
-def test_a_timer_is_kept_while_it_is_early_enough(parts: Parts) -> None:
+def test_wakeups_do_not_add_timers(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
         parts.step_wait_ms = 50_000
@@ -334,7 +332,7 @@ def test_a_timer_is_kept_while_it_is_early_enough(parts: Parts) -> None:
     run(main())
 
 
-def test_a_round_that_fails_is_followed_by_a_backoff(parts: Parts) -> None:
+def test_failed_round_is_followed_by_a_backoff(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
 
@@ -359,7 +357,7 @@ def test_a_round_that_fails_is_followed_by_a_backoff(parts: Parts) -> None:
     run(main())
 
 
-def test_an_exception_that_is_not_an_exception_ends_it(parts: Parts) -> None:
+def test_base_exception_ends_the_driver(parts: Parts) -> None:
     async def main() -> None:
         driver = parts.driver()
 
@@ -399,7 +397,7 @@ def test_driver_unregisters_from_the_loop_after_close(parts: Parts) -> None:
     run(main())
 
 
-def test_closing_after_the_loop_is_closed(parts: Parts) -> None:
+def test_driver_can_be_closed_after_its_loop(parts: Parts) -> None:
     async def main() -> LoopDriver:
         driver = parts.driver()
         driver.start()

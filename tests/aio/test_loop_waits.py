@@ -43,7 +43,7 @@ class Memory:
         self.line.check()
 
 
-def test_conditions_are_looked_at_after_each_turn() -> None:
+def test_conditions_are_checked_after_each_turn() -> None:
     async def main() -> None:
         waits = LoopWaits(asyncio.get_running_loop())
         news: list[int] = []
@@ -61,7 +61,7 @@ def test_conditions_are_looked_at_after_each_turn() -> None:
     run(main())
 
 
-def test_a_wait_has_a_limit_and_passes_errors_on() -> None:
+def test_wait_times_out_and_raises_errors() -> None:
     async def main() -> None:
         waits = LoopWaits(asyncio.get_running_loop())
         assert not await waits.until(lambda: False, 10)
@@ -82,7 +82,7 @@ def test_a_wait_has_a_limit_and_passes_errors_on() -> None:
     run(main())
 
 
-def test_memory_goes_to_who_came_first() -> None:
+def test_memory_is_granted_in_order_of_arrival() -> None:
     async def main() -> None:
         memory = Memory()
         held = await memory.take("holder", 900)
@@ -102,7 +102,7 @@ def test_memory_goes_to_who_came_first() -> None:
 
 
 @pytest.mark.parametrize("woken", [False, True])
-def test_cancelled_waiter_leaves_the_line_and_takes_nothing(woken: bool) -> None:
+def test_cancelled_waiter_leaves_the_queue_and_takes_nothing(woken: bool) -> None:
     async def main() -> None:
         memory = Memory()
         held = await memory.take("holder", 950)
@@ -128,7 +128,7 @@ def test_cancelled_waiter_leaves_the_line_and_takes_nothing(woken: bool) -> None
     run(main())
 
 
-def test_the_time_for_memory_runs_out() -> None:
+def test_memory_wait_times_out() -> None:
     async def main() -> None:
         memory = Memory()
         held = await memory.take("holder", 950)
@@ -142,7 +142,7 @@ def test_the_time_for_memory_runs_out() -> None:
     run(main())
 
 
-def test_waiter_that_needs_more_keeps_its_place() -> None:
+def test_larger_request_keeps_its_place_in_the_queue() -> None:
     async def main() -> None:
         memory = Memory()
         holder = await memory.take("holder", 900)
@@ -165,7 +165,7 @@ def test_waiter_that_needs_more_keeps_its_place() -> None:
     run(main())
 
 
-def test_a_line_that_ends_fails_everybody() -> None:
+def test_closed_queue_fails_all_waiters() -> None:
     async def main() -> None:
         memory = Memory()
         await memory.take("holder", 950)
@@ -180,7 +180,7 @@ def test_a_line_that_ends_fails_everybody() -> None:
     run(main())
 
 
-def test_nothing_on_a_loop_waits() -> None:
+def test_blocking_waits_on_the_loop_are_refused() -> None:
     clock = LoopClock()
     clock.sleep_ms(0)
     waits: list[Callable[[], object]] = [

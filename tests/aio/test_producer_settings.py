@@ -42,7 +42,7 @@ def test_settings_become_kafkas_keys(settings: dict[str, Any], key: str, value: 
     assert AIOKafkaProducer(**settings).config[key] == value
 
 
-def test_dotted_names_in_a_mapping() -> None:
+def test_mapping_may_use_dotted_names() -> None:
     producer = AIOKafkaProducer({"linger.ms": 3, "batch.size": 5}, acks=1)
     assert [producer.config[key] for key in ("linger.ms", "batch.size", "acks")] == [3, 5, "1"]
 
@@ -64,7 +64,7 @@ PASSWORD = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "alice
         ({"security.protocol": "SASL_PLAINTEXT"}, {}, "GSSAPI"),
     ],
 )
-def test_mechanisms(make: Any, config: dict[str, Any] | None, settings: dict[str, Any], mechanism: str) -> None:
+def test_mechanism_is_set(make: Any, config: dict[str, Any] | None, settings: dict[str, Any], mechanism: str) -> None:
     client = make(config or {}, **settings)
     assert client._config["sasl.mechanism"] == mechanism
 

@@ -151,7 +151,7 @@ def test_seek_without_backoff_lets_the_loop_run(cluster: EmbeddedCluster) -> Non
     run(main())
 
 
-def test_wait_that_is_always_over_gives_way_to_the_loop() -> None:
+def test_fulfilled_waits_yield_to_the_loop() -> None:
     async def main() -> int:
         loop = asyncio.get_running_loop()
         waits = LoopWaits(loop)

@@ -45,7 +45,7 @@ def in_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run(main())
 
 
-def test_committed_and_aborted(any_kafka: AnyKafka, topic: str) -> None:
+def test_aborted_records_are_invisible_to_read_committed(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
 
@@ -88,7 +88,7 @@ def _batch(producer: AIOKafkaProducer, values: list[bytes]) -> Any:
     return batch
 
 
-def test_offsets(any_kafka: AnyKafka, topic: str) -> None:
+def test_transaction_commits_consumer_offsets(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
     tp = TopicPartition(topic, 0)
@@ -123,7 +123,7 @@ def test_a_zombie_is_fenced(any_kafka: AnyKafka, topic: str) -> None:
     assert committed(servers, topic, 1) == [b"successor"]
 
 
-def test_without_a_transactional_id() -> None:
+def test_transaction_calls_need_a_transactional_id() -> None:
     async def main() -> None:
         with EmbeddedCluster() as cluster:
             async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -137,7 +137,7 @@ def test_without_a_transactional_id() -> None:
     in_loop(main)
 
 
-def test_cancelled_blocks_abort_and_cancelled_commits_go_on() -> None:
+def test_cancelled_block_aborts_and_cancelled_commit_continues() -> None:
     async def main() -> None:
         with EmbeddedCluster() as cluster:
             cluster.create_topic("t")
@@ -173,7 +173,7 @@ def test_cancelled_blocks_abort_and_cancelled_commits_go_on() -> None:
     in_loop(main)
 
 
-def test_a_call_that_times_out_can_be_repeated() -> None:
+def test_timed_out_call_can_be_repeated() -> None:
     async def main() -> None:
         with EmbeddedCluster() as cluster:
             cluster.create_topic("t")

@@ -22,7 +22,7 @@ def producer_of(cluster: EmbeddedCluster, topic: str) -> AIOKafkaProducer:
     )
 
 
-def test_two_phase_commit(topic: str) -> None:
+def test_prepared_transaction_is_completed_after_restart(topic: str) -> None:
     config = {"unstable.api.versions.enable": True, "transaction.two.phase.commit.enable": True}
 
     async def first(cluster: EmbeddedCluster) -> PreparedTxnState:
@@ -78,7 +78,7 @@ def test_two_phase_commit(topic: str) -> None:
         assert committed(cluster.bootstrap_servers, topic, 3) == [b"1", b"2", b"3"]
 
 
-def test_a_prepared_transaction_has_a_transactional_id() -> None:
+def test_keep_prepared_txn_needs_a_transactional_id() -> None:
     async def starts() -> None:
         producer: AIOKafkaProducer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
         with pytest.raises(IllegalStateError, match=r"this producer has no transactional\.id"):

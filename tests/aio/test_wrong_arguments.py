@@ -88,7 +88,7 @@ SHARE_CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("cls", "calls"), [(AIOKafkaProducer, PRODUCER_CALLS), (AIOKafkaShareConsumer, SHARE_CALLS)])
-def test_no_argument_is_left_out(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
+def test_every_argument_is_tried(cls: Any, calls: dict[str, dict[str, Any]]) -> None:
     check_that_none_is_left_out(cls, calls, {"in_environment"})
 
 
@@ -113,7 +113,7 @@ async def outcome(called: Any) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"transactional_id": "odd"}, {"key_serializer": lambda key: key}])
-def test_a_producer(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
+def test_producer_survives_wrong_arguments(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
     async def main() -> int:
         refusals = Refusals()
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
@@ -147,7 +147,7 @@ def test_a_producer(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
     assert b"last" in [record.value for record in cluster.log(TopicPartition("orders", 0))]
 
 
-def test_a_name_that_no_topic_can_have_does_not_disturb_other_sends(cluster: EmbeddedCluster) -> None:
+def test_invalid_topic_name_does_not_disturb_other_sends(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             with pytest.raises(InvalidTopicError):
@@ -157,7 +157,7 @@ def test_a_name_that_no_topic_can_have_does_not_disturb_other_sends(cluster: Emb
     run(main())
 
 
-def test_a_batch(cluster: EmbeddedCluster) -> None:
+def test_batch_survives_wrong_arguments(cluster: EmbeddedCluster) -> None:
     async def main() -> None:
         refusals = Refusals()
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -178,7 +178,7 @@ def test_a_batch(cluster: EmbeddedCluster) -> None:
     run(main())
 
 
-def test_a_share_consumer(cluster: EmbeddedCluster) -> None:
+def test_share_consumer_survives_wrong_arguments(cluster: EmbeddedCluster) -> None:
     record: Any = ConsumerRecord("orders", 0, None, 0, 0, 0, None, b"v", ())
     place: list[Any] = ["orders", 0, 0, AcknowledgeType.ACCEPT]
     calls: list[Call] = [call for _, call in odd_calls({**SHARE_CALLS, "acknowledge": {}}, ODD, skip="stop")]

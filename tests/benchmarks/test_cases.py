@@ -12,7 +12,7 @@ from benchmarks.report import Place
 from benchmarks.runner import share, takes_part
 
 
-def test_no_case_is_there_twice() -> None:
+def test_cases_are_unique() -> None:
     benches = list(plan())
     assert len(benches) == len(set(benches))
     assert {bench.kind for bench in benches} == set(KINDS)
@@ -24,7 +24,7 @@ def test_no_case_is_there_twice() -> None:
         assert [b for b in benches if b.kind == kind and b.defaults] == [Bench(kind, defaults=True)]
 
 
-def test_names_of_topics_tell_cases_apart() -> None:
+def test_topic_names_differ_between_cases() -> None:
     benches = list(plan(partitions=(3, 1000, 10_000)))
     assert len({bench.slug for bench in benches}) == len(benches)
 
@@ -43,7 +43,7 @@ def test_no_client_reads_more_records_than_exist(bench: Bench) -> None:
             assert share(client, bench) <= 1.0
 
 
-def test_values_have_their_size_and_come_again_late() -> None:
+def test_values_have_the_right_size_and_repeat_late() -> None:
     for size_bytes in SIZES:
         values = payloads(size_bytes)
         assert {len(value) for value in values} == {size_bytes}

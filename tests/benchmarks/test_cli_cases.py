@@ -16,7 +16,7 @@ def line(client: str, bench: Bench, seconds: float) -> dict[str, Any]:
     return {"round": 0, "client": client, **results.case_of(bench), cli_cases.FIGURE: seconds}
 
 
-def test_goals_and_tables_are_of_commands_that_are_run() -> None:
+def test_goals_and_tables_name_only_commands_that_run() -> None:
     run = commands("localhost:9092", Path("folder"))
     for bench in (row.bench for table in cli_cases.TABLES.values() for row in table.rows):
         assert {(cli_cases.OURS, bench), (cli_cases.KCAT, bench)} <= run.keys()

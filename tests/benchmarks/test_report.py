@@ -49,7 +49,7 @@ def canned() -> Results:
     )
 
 
-def test_a_figure_is_the_median_with_the_lowest_and_the_highest(canned: Results) -> None:
+def test_figure_is_the_median_with_minimum_and_maximum(canned: Results) -> None:
     assert canned.figure("pykclient", PRODUCE, "cpu_us_per_record") == Spread(0.32, 0.2, 0.4)
     assert canned.figure("java", PRODUCE, "cpu_us_per_record") == Spread(3.5, 3.0, 4.0)
 
@@ -61,19 +61,19 @@ def test_unmeasured_figures_are_none(canned: Results) -> None:
     assert canned.ratio("pykclient", PRODUCE, "cpu_us_per_record", "aiokafka") is None
 
 
-def test_a_ratio_is_of_medians_and_its_spread_of_rounds(canned: Results) -> None:
+def test_ratio_is_of_medians_and_spread_is_of_rounds(canned: Results) -> None:
     ratio = canned.ratio("pykclient", PRODUCE, "cpu_us_per_record")
     assert ratio is not None
     assert tuple(ratio) == pytest.approx((0.32 / 1.6, 0.32 / 2.0, 0.4 / 1.6))
 
 
-def test_a_round_that_one_of_both_failed_does_not_count_for_the_spread(canned: Results) -> None:
+def test_spread_ignores_rounds_that_one_client_failed(canned: Results) -> None:
     ratio = canned.ratio("pykclient", PRODUCE, "cpu_us_per_record", "java")
     assert ratio is not None
     assert tuple(ratio) == pytest.approx((0.32 / 3.5, 0.2 / 3.0, 0.4 / 4.0))
 
 
-def test_lines_are_read_as_they_were_written(tmp_path: Path, canned: Results) -> None:
+def test_written_lines_are_read_back(tmp_path: Path, canned: Results) -> None:
     path = tmp_path / "results" / "lines.jsonl"
     lines = [line("pykclient", PRODUCE, 0, cpu_us_per_record=0.123456789, records=600_000, p50_ms=None)]
     results.write(path, ABOUT, lines)
@@ -87,7 +87,7 @@ def test_lines_are_read_as_they_were_written(tmp_path: Path, canned: Results) ->
     assert [path] == list(path.parent.iterdir())
 
 
-def test_a_later_run_replaces_the_cases_that_it_repeats(tmp_path: Path, canned: Results) -> None:
+def test_later_run_replaces_repeated_cases(tmp_path: Path, canned: Results) -> None:
     path = tmp_path / "lines.jsonl"
     results.write(path, ABOUT, [line("pykclient", bench, 0, p50_ms=1.0) for bench in (PRODUCE, CONSUME, LATENCY)])
     for day, benches in (("02", [LATENCY]), ("03", [PRODUCE]), ("04", [LATENCY])):
@@ -106,7 +106,7 @@ def test_a_later_run_replaces_the_cases_that_it_repeats(tmp_path: Path, canned: 
     assert [path] == list(tmp_path.iterdir())
 
 
-def test_lines_of_a_broken_run_are_kept_apart(tmp_path: Path) -> None:
+def test_lines_of_a_failed_run_stay_separate(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text("of an earlier run")
 
@@ -120,7 +120,7 @@ def test_lines_of_a_broken_run_are_kept_apart(tmp_path: Path) -> None:
     assert len(path.with_suffix(".part").read_text().splitlines()) == 2
 
 
-def test_goals_say_whether_they_are_met(canned: Results) -> None:
+def test_goals_show_whether_they_are_met(canned: Results) -> None:
     found = {verdict.goal.id: verdict for verdict in goals.verdicts(canned)}
     assert set(found) == {"send-cpu", "latency-p50"}
     assert found["send-cpu"].met
@@ -128,7 +128,7 @@ def test_goals_say_whether_they_are_met(canned: Results) -> None:
     assert found["latency-p50"].ratio.median == pytest.approx(2.0)
 
 
-def test_some_goals_bound_a_figure_itself() -> None:
+def test_goal_can_bound_a_single_figure() -> None:
     idle = Bench("idle-consumer")
     measured = Results(ABOUT, three_rounds("pykclient", idle, "cpu_share", 0.0004, 0.0005, 0.0007))
     (verdict,) = goals.verdicts(measured)
@@ -136,7 +136,7 @@ def test_some_goals_bound_a_figure_itself() -> None:
     assert tuple(verdict.ratio) == pytest.approx((0.05, 0.04, 0.07))
 
 
-def test_the_worst_of_several_ratios_is_reported() -> None:
+def test_worst_of_several_ratios_is_reported() -> None:
     fast, slow = Bench("produce", 1000, "lz4"), Bench("consume", 100, "zstd")
     measured = Results(
         ABOUT,
@@ -159,18 +159,18 @@ def test_goals_compare_cases_that_are_run() -> None:
             assert {comparison.bench, comparison.to_bench or comparison.bench} <= run, goal.id
 
 
-def test_goals_are_told_apart_by_their_ids() -> None:
+def test_goal_ids_are_unique() -> None:
     ids = [goal.id for goal in goals.GOALS]
     assert len(ids) == len(set(ids))
 
 
-def test_a_table_has_rows_and_clients_that_were_measured(canned: Results) -> None:
+def test_table_has_only_measured_rows_and_clients(canned: Results) -> None:
     filled = tables.filled(canned, tables.TABLES["cpu-produce"])
     assert filled.heads == ["`send`", "confluent-kafka", "Java"]
     assert filled.rows == [("produce, 100 B, none", ["0.320 (0.200)", "1.60", "3.50 (2.19)"])]
 
 
-def test_tables_and_plots_are_of_cases_that_are_run() -> None:
+def test_tables_and_plots_name_only_cases_that_run() -> None:
     run = set(plan(partitions=(3, 1000, 10_000)))
     assert {row.bench for table in tables.TABLES.values() for row in table.rows} <= run
     assert {bench for plot in tables.PLOTS.values() for _, bench, _ in plot.panels} <= run
@@ -191,20 +191,20 @@ def test_the_page_has_tables_verdicts_notes_and_plots(canned: Results) -> None:
     assert set(texts) == {"", "figures.md", "cpu.svg", "latency.svg"}
 
 
-def test_the_page_that_is_kept_says_what_the_results_say() -> None:
+def test_committed_page_matches_the_results() -> None:
     """The page in the repository matches the results; if not, run ``python -m benchmarks.report``."""
     place = report.Place.of_repository()
     for path, text in report.texts(place).items():
         assert path.read_text(encoding="utf-8") == text, path
 
 
-def test_a_name_that_nobody_knows_is_an_error(canned: Results) -> None:
+def test_unknown_name_is_an_error(canned: Results) -> None:
     with pytest.raises(KeyError, match="cpu-produces"):
         report.pages(canned, "{{cpu-produces}}", "")
 
 
 @pytest.mark.parametrize("logarithmic", [True, False])
-def test_plots_are_well_formed_and_keep_to_their_size(logarithmic: bool) -> None:
+def test_plots_are_well_formed_and_keep_their_size(logarithmic: bool) -> None:
     rows = [
         plots.Row("send & co", Spread(0.31, 0.29, 0.35), "ours"),
         plots.Row("<other>", Spread(14.6, 14.0, 15.9), "other"),
@@ -221,7 +221,7 @@ def test_plots_are_well_formed_and_keep_to_their_size(logarithmic: bool) -> None
 
 
 @pytest.mark.parametrize("high", [0.00013, 0.13, 0.9, 1.0, 3.7, 96.0, 100.0, 1_900.0])
-def test_linear_axes_have_some_ticks_and_room_for_all(high: float) -> None:
+def test_linear_axes_have_ticks_and_fit_all_values(high: float) -> None:
     text = plots.dot_plot(
         "", "", [plots.Panel("", [plots.Row("", Spread(high, 0.0, high), "other")])], logarithmic=False
     )

@@ -11,7 +11,7 @@ from benchmarks.results import Results
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(
         [
             *("--kafka", "embedded", "--rounds", "1", "--scale", "0.002", "--output", str(tmp_path)),

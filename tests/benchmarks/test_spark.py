@@ -33,14 +33,14 @@ def line(source: str, case: str, **figures: float) -> Line:
     return {"round": 0, "client": source, **case_of(CASES[case].bench), **figures}
 
 
-def test_cases_are_told_apart_and_compared_with_the_reference() -> None:
+def test_case_names_are_unique_and_compare_with_the_reference() -> None:
     assert len({case.bench for case in CASES.values()}) == len(CASES)
     for case in CASES.values():
         assert {REFERENCE, OURS} <= set(case.sources) <= set(SOURCES | SINKS)
     assert set(ROWS_PER_TRIGGER) <= set(CASES)
 
 
-def test_goals_and_tables_are_of_cases_that_are_run() -> None:
+def test_goals_and_tables_name_only_cases_that_run() -> None:
     run = {(source, case.bench) for case in CASES.values() for source in case.sources}
     for goal in GOALS:
         for comparison in goal.comparisons:
@@ -49,7 +49,7 @@ def test_goals_and_tables_are_of_cases_that_are_run() -> None:
     assert {row.bench for table in TABLES.values() for row in table.rows} <= {bench for _, bench in run}
 
 
-def test_goals_of_spark_have_ids_of_their_own() -> None:
+def test_spark_goal_ids_differ_from_the_other_goals() -> None:
     ids = [goal.id for goal in (*goals.GOALS, *GOALS)]
     assert len(ids) == len(set(ids))
 
@@ -103,7 +103,7 @@ def test_the_page_is_only_written_for_a_whole_run() -> None:
         assert parse(words).place == Place.of_folder()
 
 
-def test_a_home_without_the_archive_has_all_else(tmp_path: Path) -> None:
+def test_spark_home_without_the_archive_is_complete_otherwise(tmp_path: Path) -> None:
     home = home_without_zip(tmp_path / "home")
     assert (home / "jars").is_dir()
     assert (home / "bin" / "spark-submit").is_file()
@@ -125,7 +125,7 @@ below.communicate(b"\n")
 """
 
 
-def test_processes_below_one_are_counted_as_python() -> None:
+def test_child_processes_count_as_python() -> None:
     with subprocess.Popen([sys.executable, "-c", TREE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tree:
         assert tree.stdin is not None
         assert tree.stdout is not None

@@ -56,7 +56,7 @@ def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- producer ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_stops_nothing(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
     with producer(any_kafka) as p:
         for number in range(50):
@@ -70,7 +70,7 @@ def test_a_callback_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.
     assert 1 <= len(tracebacks(caplog)) <= 100
 
 
-def test_a_callback_that_ends_the_program(any_kafka: AnyKafka, topic: str) -> None:
+def test_system_exit_in_a_callback_does_not_end_the_sender(any_kafka: AnyKafka, topic: str) -> None:
     """SystemExit in a callback does not end the sender's thread, so later records still get a result."""
 
     def leave(*_: object) -> None:
@@ -92,7 +92,7 @@ class RaisingInterceptor(ProducerInterceptor):
         fail()
 
 
-def test_an_interceptor_that_raises(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_interceptor_stops_no_send(any_kafka: AnyKafka, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     with producer(any_kafka, interceptor_classes=[RaisingInterceptor]) as p:
         for _ in range(20):
             p.send(topic, b"x")
@@ -101,7 +101,7 @@ def test_an_interceptor_that_raises(any_kafka: AnyKafka, topic: str, caplog: pyt
     assert tracebacks(caplog)
 
 
-def test_a_serializer_that_raises(any_kafka: AnyKafka, topic: str) -> None:
+def test_raising_serializer_fails_only_its_record(any_kafka: AnyKafka, topic: str) -> None:
     def serialize(value: int) -> bytes:
         return b"%d" % value if value != 7 else fail()
 
@@ -120,7 +120,7 @@ def test_a_serializer_that_raises(any_kafka: AnyKafka, topic: str) -> None:
     ]
 
 
-def test_a_partitioner_that_raises(any_kafka: AnyKafka, topic: str) -> None:
+def test_raising_partitioner_fails_only_its_send(any_kafka: AnyKafka, topic: str) -> None:
     with producer(any_kafka, partitioner=fail) as p:
         with pytest.raises(ChaosError):
             p.send(topic, b"x", key=b"k")
@@ -128,7 +128,7 @@ def test_a_partitioner_that_raises(any_kafka: AnyKafka, topic: str) -> None:
         assert is_full(p)
 
 
-def test_a_record_over_max_request_size(any_kafka: AnyKafka, topic: str) -> None:
+def test_record_over_max_request_size_fails_alone(any_kafka: AnyKafka, topic: str) -> None:
     with producer(any_kafka, max_request_size=1000) as p:
         error = p.send(topic, b"x" * 5000).exception
         assert isinstance(error, RecordTooLargeError)
@@ -138,7 +138,7 @@ def test_a_record_over_max_request_size(any_kafka: AnyKafka, topic: str) -> None
         assert is_full(p)
 
 
-def test_a_record_over_the_topics_limit(any_kafka: AnyKafka, topic: str) -> None:
+def test_record_over_the_topic_limit_fails_alone(any_kafka: AnyKafka, topic: str) -> None:
     """The broker refuses the batch, and the producer splits it until only the one record fails."""
     any_kafka.create_topic(topic, config={"max.message.bytes": 1000})
     with producer(any_kafka, linger_ms=100) as p:
@@ -170,7 +170,7 @@ def test_a_full_buffer(any_kafka: AnyKafka, topic: str) -> None:
             eventually(lambda: is_full(p), 30.0, "all memory is back")
 
 
-def test_an_unknown_topic(any_kafka: AnyKafka, topic: str) -> None:
+def test_unknown_topic_is_not_created(any_kafka: AnyKafka, topic: str) -> None:
     """Clients do not create topics unless allowed to, and a partition that does not exist is never created."""
     with producer(any_kafka, max_block_ms=700) as p:
         start = time.monotonic()
@@ -194,7 +194,7 @@ def test_an_unknown_topic(any_kafka: AnyKafka, topic: str) -> None:
         assert nowhere in str(failed.value)
 
 
-def test_use_after_close(any_kafka: AnyKafka, topic: str) -> None:
+def test_use_after_close_is_refused(any_kafka: AnyKafka, topic: str) -> None:
     p = producer(any_kafka)
     p.send(topic, b"x").get(20)
     p.close()
@@ -213,7 +213,7 @@ def test_use_after_close(any_kafka: AnyKafka, topic: str) -> None:
 # --- consumer ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_that_cannot_be_read(any_kafka: AnyKafka, topic: str) -> None:
+def test_undeserializable_record_raises_error_and_can_be_skipped(any_kafka: AnyKafka, topic: str) -> None:
     def deserialize(data: bytes) -> int:
         return int(data)
 
@@ -262,7 +262,7 @@ class RaisingListener(ConsumerRebalanceListener):
             fail()
 
 
-def test_a_rebalance_listener_that_raises(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_raising_rebalance_listener_does_not_stop_the_consumer(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     with producer(any_kafka) as p:
         p.send(topic, b"0").get(20)
     listener = RaisingListener("assigned", "revoked")
@@ -298,7 +298,7 @@ class RaisingConsumerInterceptor:
         fail()
 
 
-def test_consumer_interceptors_and_commit_callbacks_that_raise(
+def test_raising_consumer_interceptors_and_commit_callbacks_lose_no_records(
     any_kafka: AnyKafka, topic: str, group_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with producer(any_kafka) as p:
@@ -340,7 +340,7 @@ def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_second_thread_in_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
+def test_second_thread_in_a_consumer_is_refused(any_kafka: AnyKafka, topic: str) -> None:
     with consumer(any_kafka) as c:
         c.assign([TopicPartition(topic, 0)])
 

@@ -116,7 +116,7 @@ def assert_named(servers: str, *parts: str, **settings: Any) -> None:
     eventually(named, 30.0)
 
 
-def test_refused() -> None:
+def test_error_names_each_refusing_bootstrap_server() -> None:
     first, second = refusing(), refusing()
     assert_named(
         f"{first},{second}",
@@ -126,7 +126,7 @@ def test_refused() -> None:
     )
 
 
-def test_each_address_has_its_own_reason() -> None:
+def test_error_names_the_reason_of_each_address() -> None:
     refused = refusing()
     with silent() as deaf:
         assert_named(
@@ -138,7 +138,7 @@ def test_each_address_has_its_own_reason() -> None:
         )
 
 
-def test_misspelt() -> None:
+def test_unresolvable_bootstrap_server_is_a_config_error() -> None:
     for client in (KafkaProducer, KafkaConsumer):
         with pytest.raises(ConfigError) as failed:
             client(bootstrap_servers="no-such-host.invalid:9092")
@@ -146,7 +146,7 @@ def test_misspelt() -> None:
         assert "bootstrap.servers" in str(failed.value)
 
 
-def test_one_of_two_is_misspelt() -> None:
+def test_error_names_the_unresolvable_one_of_two_servers() -> None:
     refused = refusing()
     assert_named(
         f"{refused},no-such-host.invalid:9092",
@@ -157,23 +157,23 @@ def test_one_of_two_is_misspelt() -> None:
 
 
 @pytest.mark.parametrize("servers", ["localhost:kafka", "localhost:99999", "", "a b:1"])
-def test_not_an_address(servers: str) -> None:
+def test_malformed_bootstrap_address_is_a_config_error(servers: str) -> None:
     for client in (KafkaProducer, KafkaConsumer):
         with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
             client(bootstrap_servers=servers)
 
 
-def test_a_web_server() -> None:
+def test_error_says_that_a_web_server_speaks_http() -> None:
     with web_server() as address:
         assert_named(address, f"{address}: ", "HTTP")
 
 
-def test_a_tls_server(tmp_path: Path) -> None:
+def test_error_says_that_the_server_expects_tls(tmp_path: Path) -> None:
     with tls_server(tmp_path) as address:
         assert_named(address, f"{address}: ", "TLS")
 
 
-def test_one_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
+def test_one_reachable_bootstrap_server_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
     with silent() as deaf:
         # A client that tries the silent address first waits for the request timeout, as Java's clients do.
         servers = f"{refusing()},{any_kafka.bootstrap_servers},{deaf}"
@@ -188,7 +188,7 @@ def test_one_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
             assert next(consumer).value == b"x"
 
 
-def test_advertised_addresses_that_nothing_listens_on(any_kafka: AnyKafka, topic: str) -> None:
+def test_error_names_advertised_addresses_without_listener(any_kafka: AnyKafka, topic: str) -> None:
     """A client reaches the bootstrap server, but not the address that the server advertises."""
     broker = any_kafka.brokers[1]
     any_kafka.create_topic(topic)

@@ -19,7 +19,7 @@ from tests.support.wait import eventually
 pytestmark = pytest.mark.slow
 
 
-def test_leaders_are_killed_and_come_back(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
+def test_producer_and_consumer_survive_leader_kills(any_cluster: AnyKafka, topic: str, group_id: str) -> None:
     """SIGKILL hits the broker that leads a partition and coordinates the group, while both are busy."""
     any_cluster.create_topic(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     servers = any_cluster.bootstrap_servers

@@ -80,7 +80,7 @@ def cut_everywhere(
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["API_VERSIONS", "METADATA", "PRODUCE"])
-def test_producer(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
+def test_producer_survives_cut(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
     any_kafka.create_topic(topic)
     api_key = getattr(ApiKeys, api)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(
@@ -108,7 +108,7 @@ def test_producer(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, 
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["FETCH", "LIST_OFFSETS"])
-def test_reader(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
+def test_reader_survives_cuts(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, api: str, of_request: bool) -> None:
     """Each record arrives once and in order, although fetch sessions break."""
     any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers, batch_size=0)
@@ -200,7 +200,7 @@ def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: st
         assert cut_everywhere(proxy, api_key, act, of_request=of_request) > 20
 
 
-def test_resets_instead_of_orderly_ends(any_kafka: AnyKafka, proxy: FrameProxy, topic: str) -> None:
+def test_producer_recovers_from_connection_resets(any_kafka: AnyKafka, proxy: FrameProxy, topic: str) -> None:
     """After RST the system may discard data that it has already received."""
     any_kafka.create_topic(topic)
     producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=proxy.address, linger_ms=0, **SETTINGS)
@@ -218,7 +218,7 @@ def test_resets_instead_of_orderly_ends(any_kafka: AnyKafka, proxy: FrameProxy, 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_frame_anywhere(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
+def test_clients_survive_cuts(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, seed: int) -> None:
     """A producer with five requests in flight and a group member survive cuts at random places."""
     any_kafka.create_topic(topic, partitions=3)
     chance = random.Random(seed)

@@ -152,11 +152,11 @@ def _seed() -> int:
 
 
 @pytest.mark.timeout(400)
-def test_one_round_of_faults(first_generation: KafkaCluster, topic: str, tmp_path: Path) -> None:
+def test_exactly_once_survives_one_round_of_faults(first_generation: KafkaCluster, topic: str, tmp_path: Path) -> None:
     run(first_generation, topic, tmp_path, seconds=0, members=3)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
-def test_ten_minutes(first_generation: KafkaCluster, topic: str, tmp_path: Path) -> None:
+def test_ten_minutes_of_faults_pass(first_generation: KafkaCluster, topic: str, tmp_path: Path) -> None:
     run(first_generation, topic, tmp_path, seconds=600, members=6)

@@ -38,7 +38,7 @@ def slow_to_notice(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
         yield cluster
 
 
-def test_commit_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: str, group_id: str) -> None:
+def test_commit_succeeds_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: str, group_id: str) -> None:
     """commit() retries until another broker has taken over; the heartbeat thread keeps the member in the group."""
     slow_to_notice.create_topic(topic)
     servers = slow_to_notice.bootstrap_servers
@@ -81,7 +81,7 @@ def test_commit_while_the_coordinator_changes(slow_to_notice: AnyKafka, topic: s
         assert c.group_metadata() == member
 
 
-def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> None:
+def test_consumer_continues_from_leader_after_closest_replica_dies(any_cluster: AnyKafka, topic: str) -> None:
     """KIP-392: a consumer of a follower in its own rack continues from the leader, without a gap or a repeat."""
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     servers = any_cluster.bootstrap_servers
@@ -118,7 +118,7 @@ def test_the_closest_replicas_broker_dies(any_cluster: AnyKafka, topic: str) -> 
         assert offsets == [record.offset for record in log]
 
 
-def test_leaders_of_unread_partitions_do_not_hold_up_others(any_cluster: AnyKafka, topic: str) -> None:
+def test_dead_leaders_of_unread_partitions_do_not_delay_others(any_cluster: AnyKafka, topic: str) -> None:
     """One partition's only broker is paused; the consumer keeps reading the other partitions."""
     any_cluster.create_topic(topic, assignment=[[1], [2], [3]], config={"min.insync.replicas": 1})
     servers = any_cluster.bootstrap_servers

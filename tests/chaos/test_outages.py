@@ -48,7 +48,7 @@ def outage(proxy: TcpProxy, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "refuse"])
-def test_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
+def test_clients_survive_outages(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str, kind: str) -> None:
     any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"request_timeout_ms": 1000, "socket_connection_setup_timeout_ms": 1000}
     with (
@@ -73,7 +73,7 @@ def test_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str,
         reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
+def test_short_faults_break_no_connection(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
     """Faults shorter than any timeout break no connection, and no record is sent twice."""
     any_kafka.create_topic(topic)
     with ConsumerWorkload(proxy.address, topic, group_id=group_id) as reader:
@@ -95,7 +95,7 @@ def test_short_blackholes_and_delays(any_kafka: AnyKafka, proxy: TcpProxy, topic
         reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_connections_dropped_again_and_again(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
+def test_dropped_connections_lose_no_records(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, group_id: str) -> None:
     """Connections drop with up to five requests of several partitions in flight."""
     any_kafka.create_topic(topic, partitions=3)
     settings: dict[str, Any] = {"linger_ms": 0, "batch_size": 500, "retry_backoff_ms": 5, "compression_type": "lz4"}
@@ -109,7 +109,7 @@ def test_connections_dropped_again_and_again(any_kafka: AnyKafka, proxy: TcpProx
         reader.await_reached(verify(any_kafka.bootstrap_servers, load))
 
 
-def test_order_without_idempotence(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
+def test_one_request_in_flight_keeps_order(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
     """With one request in flight, a retry may duplicate records but not reorder them."""
     any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
@@ -126,7 +126,7 @@ def test_order_without_idempotence(any_kafka: AnyKafka, proxy: TcpProxy, topic: 
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_less_than_all_acknowledgements(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, acks: int) -> None:
+def test_weak_acks_resolve_each_future(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, acks: int) -> None:
     """Retries may duplicate and reorder, but each record gets a result, and each buffer is returned."""
     any_kafka.create_topic(topic)
     settings: dict[str, Any] = {"acks": acks, "enable_idempotence": False}
@@ -140,7 +140,7 @@ def test_less_than_all_acknowledgements(any_kafka: AnyKafka, proxy: TcpProxy, to
         verify(any_kafka.bootstrap_servers, load, exactly_once=False)
 
 
-def test_delivery_timeout_in_a_blackhole(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
+def test_records_expire_during_a_blackhole_and_return_memory(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
     """Records expire in time, with the reason, and all memory is returned; later records are delivered."""
     any_kafka.create_topic(topic)
     p: KafkaProducer[bytes, bytes] = KafkaProducer(
@@ -165,7 +165,7 @@ def test_delivery_timeout_in_a_blackhole(any_kafka: AnyKafka, proxy: TcpProxy, t
     assert values[-1] == b"after"
 
 
-def test_consumer_calls_in_an_outage_end_in_time(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
+def test_consumer_calls_end_in_time_during_an_outage(any_kafka: AnyKafka, proxy: TcpProxy, topic: str) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     c: KafkaConsumer[bytes, bytes] = KafkaConsumer(

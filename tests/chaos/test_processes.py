@@ -124,7 +124,7 @@ def test_ctrl_c(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, program: progr
     [programs.send_waits_for_metadata, programs.poll_waits_without_brokers],
     ids=lambda program: program.__name__,
 )
-def test_ctrl_c_without_brokers(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
+def test_ctrl_c_ends_a_program_without_brokers(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
     nobody = f"{any_kafka.brokers[1].host}:{any_kafka.brokers[1].proxied_port}"
     with Program(program, nobody, topic) as running:
         running.await_ready().signal(signal.SIGINT)
@@ -134,7 +134,7 @@ def test_ctrl_c_without_brokers(any_kafka: AnyKafka, topic: str, program: progra
         assert running.errors.count("Traceback") == 1, running.errors
 
 
-def test_exit_sends_what_is_left(any_kafka: AnyKafka, topic: str) -> None:
+def test_exit_sends_buffered_records(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     with Program(programs.exit_with_unflushed_records, any_kafka.bootstrap_servers, topic) as running:
         assert running.await_ready().await_end() == 0
@@ -165,7 +165,7 @@ def test_exit_is_prompt_and_silent(
         assert running.took_s < PROMPT_S
 
 
-def test_sigterm_ends_as_usual(any_kafka: AnyKafka, topic: str) -> None:
+def test_sigterm_ends_the_program_as_usual(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     with Program(programs.wait_for_a_signal, any_kafka.bootstrap_servers, topic) as running:
         running.await_ready().signal(signal.SIGTERM)

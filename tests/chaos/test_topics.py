@@ -37,7 +37,7 @@ def make_anew(any_kafka: AnyKafka, topic: str) -> None:
             raise
 
 
-def test_made_anew_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
+def test_producer_writes_to_a_recreated_topic(any_kafka: AnyKafka, topic: str) -> None:
     """A recreated topic has another id.
 
     The broker refuses records for the old id, and the producer retries with the new one.
@@ -54,7 +54,7 @@ def test_made_anew_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
     assert [record.value for record in log] == [b"new %d" % number for number in range(50)]
 
 
-def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> None:
+def test_records_for_a_deleted_topic_expire_with_its_name(any_kafka: AnyKafka, topic: str) -> None:
     """Records fail after their delivery timeout with a reason that names the topic; other topics are not delayed."""
     other = any_kafka.create_topic(f"{topic}-other")
     any_kafka.create_topic(topic)
@@ -77,7 +77,7 @@ def test_deleted_for_good_under_a_producer(any_kafka: AnyKafka, topic: str) -> N
         assert p.send(other, b"y").get(30).offset == 1
 
 
-def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
+def test_consumer_resets_its_position_in_a_recreated_topic(any_kafka: AnyKafka, topic: str) -> None:
     """Positions of the old topic do not apply to the new one, so the reset policy decides."""
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
@@ -105,7 +105,7 @@ def test_made_anew_under_a_consumer(any_kafka: AnyKafka, topic: str) -> None:
         assert c.position(tp) == 5
 
 
-def test_partitions_are_added_under_load(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_clients_use_partitions_that_are_added_under_load(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """The group takes over new partitions after the next metadata update, and the producer uses them."""
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers

@@ -32,17 +32,17 @@ def test_correct_log_passes() -> None:
         ([Written(0, b"1:0:")], []),  # in another partition's log
     ],
 )
-def test_violations_are_found(written: list[Written], acknowledged: list[Acknowledged]) -> None:
+def test_verifier_finds_violations(written: list[Written], acknowledged: list[Acknowledged]) -> None:
     with pytest.raises(AssertionError):
         check_partition("t-0", 0, written, acknowledged)
 
 
-def test_doubled_where_it_may_be() -> None:
+def test_verifier_allows_duplicates_without_exactly_once() -> None:
     check_partition("t-0", 0, log(0, 1, 0, 1), told(0, 1), exactly_once=False)
 
 
 @pytest.mark.parametrize("polls", [[[0, 1], [3]], [[0, 1], [1, 2]], [[0, 2]], [[1], [0]]])
-def test_a_members_gaps_and_repeats(polls: list[list[int]]) -> None:
+def test_verifier_finds_gaps_and_repeats_of_a_member(polls: list[list[int]]) -> None:
     tp = TopicPartition("t", 0)
     reader = ConsumerWorkload("localhost:9", "t", group_id="g")
     reader.on_partitions_assigned({tp})
@@ -53,7 +53,7 @@ def test_a_members_gaps_and_repeats(polls: list[list[int]]) -> None:
         reader.check()
 
 
-def test_a_member_reads_again_after_a_rebalance() -> None:
+def test_member_may_read_records_again_after_a_rebalance() -> None:
     tp = TopicPartition("t", 0)
     reader = ConsumerWorkload("localhost:9", "t", group_id="g")
     for offsets in ([0, 1, 2], [2, 3]):
@@ -67,7 +67,7 @@ def test_a_member_reads_again_after_a_rebalance() -> None:
         reader.check()
 
 
-def test_copies_that_are_well() -> None:
+def test_identical_copies_pass() -> None:
     check_copies({b"a": range(3), b"b": [0]}, {b"b": [0], b"a": [0, 1, 2]})
 
 

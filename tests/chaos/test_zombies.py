@@ -96,7 +96,7 @@ def cases(kafka: KafkaCluster, topic: str) -> Iterator[list[_Case]]:
             process.communicate()
 
 
-def test_a_zombie_wakes_up(kafka: KafkaCluster, generation: int, cases: list[_Case]) -> None:
+def test_zombies_change_no_committed_records(kafka: KafkaCluster, generation: int, cases: list[_Case]) -> None:
     """All cases go on at the same time: most of it is waiting for sessions to expire."""
     for case in cases:
         case.start()

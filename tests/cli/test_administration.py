@@ -17,7 +17,7 @@ from tests.cli.command import Pykclient
 COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
 
 
-def test_the_life_of_a_topic(pykclient: Pykclient, topic: str) -> None:
+def test_topics_commands_create_alter_and_delete(pykclient: Pykclient, topic: str) -> None:
     assert pykclient.ok("topics", "create", f"{topic}:2", "--dry-run").out == f"would be created: {topic}\n"
     assert pykclient.ok("topics", "create", f"{topic}:2", "-c", "retention.ms=5000").out == f"created: {topic}\n"
     again = pykclient("topics", "create", topic)
@@ -50,7 +50,7 @@ def test_the_life_of_a_topic(pykclient: Pykclient, topic: str) -> None:
     assert "pykclient topics list" in gone.err
 
 
-def test_some_succeed_and_some_fail(pykclient: Pykclient, topic: str) -> None:
+def test_partial_failure_reports_each_item(pykclient: Pykclient, topic: str) -> None:
     result = pykclient("topics", "create", topic, f"{topic}-much:1:9", "--json")
     assert result.code == 1
     outcomes = {row["name"]: row["result"] for row in result.json}
@@ -59,7 +59,7 @@ def test_some_succeed_and_some_fail(pykclient: Pykclient, topic: str) -> None:
     assert "1 of 2 failed" in result.err
 
 
-def test_settings_of_a_broker(pykclient: Pykclient) -> None:
+def test_configs_commands_describe_and_alter_broker(pykclient: Pykclient) -> None:
     shown = pykclient.ok("configs", "describe", "broker", "1", "--key", "num.partitions", "--json").json
     assert [(row["key"], row["value"]) for row in shown] == [("num.partitions", "1")]
     refused = pykclient("configs", "alter", "broker", "1", "-c", "num.partitions=7")
@@ -67,7 +67,7 @@ def test_settings_of_a_broker(pykclient: Pykclient) -> None:
     assert "num.partitions" in refused.err
 
 
-def test_the_lag_of_a_group(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
+def test_groups_describe_shows_lag(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
     cluster.create_topic(topic, 2)
     pykclient.ok("produce", topic, "-p", "0", stdin=b"a\nb\nc\n")
     pykclient.ok("consume", topic, "-g", group_id, "-c", "2")
@@ -186,13 +186,13 @@ def test_a_dry_run_names_the_option_that_executes_it(
         (["offsets", "delete", "g", "-t", "t"], "--yes"),
     ],
 )
-def test_bad_input(pykclient: Pykclient, options: list[str], text: str) -> None:
+def test_bad_input_exits_with_code_2(pykclient: Pykclient, options: list[str], text: str) -> None:
     result = pykclient(*options)
     assert (result.code, result.raw) == (2, b""), result.err
     assert text in result.err
     assert "Traceback" not in result.err
 
 
-def test_json_is_one_document(pykclient: Pykclient) -> None:
+def test_json_of_empty_result_is_empty_list(pykclient: Pykclient) -> None:
     for command in (["topics", "list", "no-such-*"], ["groups", "list", "--state", "Dead"]):
         assert json.loads(pykclient.ok(*command, "--json").raw) == []

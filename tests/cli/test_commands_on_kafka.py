@@ -16,7 +16,7 @@ def pykclient(any_kafka: AnyKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     return Pykclient(any_kafka.bootstrap_servers)
 
 
-def test_a_topic_its_records_and_its_group(pykclient: Pykclient, topic: str, group_id: str) -> None:
+def test_commands_handle_topic_records_and_group(pykclient: Pykclient, topic: str, group_id: str) -> None:
     pykclient.ok("topics", "create", f"{topic}:2:1", "-c", "retention.ms=86400000")
     pykclient.ok("produce", topic, "-p", "0", "-K", "=", "-z", "lz4", stdin=b"a=1\nb=2\nc=3\n")
     pykclient.ok("produce", topic, "-p", "1", "-Z", stdin=b"x\n\n")
@@ -41,7 +41,7 @@ def test_a_topic_its_records_and_its_group(pykclient: Pykclient, topic: str, gro
     pykclient.ok("topics", "delete", topic, "-y")
 
 
-def test_the_cluster_is_healthy(pykclient: Pykclient) -> None:
+def test_doctor_finds_cluster_healthy(pykclient: Pykclient) -> None:
     checks = pykclient.ok("doctor", "--json").json
     assert [check["step"] for check in checks][:5] == ["configuration", "code", "DNS", "TCP", "API versions"]
     assert len(pykclient.ok("cluster", "describe", "--json").json["brokers"]) == 1

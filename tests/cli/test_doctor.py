@@ -42,7 +42,7 @@ def steps(pykclient: Pykclient) -> Any:
     return run
 
 
-def test_a_healthy_cluster(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_doctor_finds_healthy_cluster_healthy(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 3)
     result = pykclient.ok("doctor")
     assert result.err == ""
@@ -52,7 +52,7 @@ def test_a_healthy_cluster(pykclient: Pykclient, cluster: EmbeddedCluster, topic
     assert ("code          pykclient: compiled" in result.out) == (implementation.NAME == "c")
 
 
-def test_missing_compiler_is_told(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_tells_missing_compiler(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "NAME", "python")
     monkeypatch.setattr(implementation, "REASON", "the compiled modules cannot be imported (no such module)")
     step, is_ok, text = steps("-b", cluster.bootstrap_servers)[1]
@@ -76,7 +76,7 @@ def test_missing_client_certificate_fails_tls_not_sasl(
     assert "SASL" not in [step for step, _, _ in checks]
 
 
-def test_listener_that_ends_tls_without_an_answer_is_told_as_clients_do(steps: Any, cluster: EmbeddedCluster) -> None:
+def test_doctor_explains_unanswered_tls_like_clients(steps: Any, cluster: EmbeddedCluster) -> None:
     """As Kafka does, which takes the first bytes of TLS for the size of a request."""
 
     def serve(connection: socket.socket) -> None:
@@ -96,7 +96,7 @@ def test_listener_that_ends_tls_without_an_answer_is_told_as_clients_do(steps: A
     assert "eof" not in text
 
 
-def test_a_name_that_does_not_exist(steps: Any) -> None:
+def test_doctor_fails_at_dns_if_name_does_not_exist(steps: Any) -> None:
     step, is_ok, text = steps("-b", "no-such-host.invalid:9092")[-1]
     assert (step, is_ok) == ("DNS", False)
     assert "bootstrap.servers" in text
@@ -120,13 +120,13 @@ def test_doctor_fails_at_api_versions_without_an_answer(steps: Any) -> None:
     assert "check the port" in text
 
 
-def test_tls_where_there_is_none(steps: Any, cluster: EmbeddedCluster) -> None:
+def test_doctor_fails_at_tls_on_plaintext_listener(steps: Any, cluster: EmbeddedCluster) -> None:
     step, is_ok, text = steps("-b", cluster.bootstrap_servers, "-X", "security.protocol=SSL")[-1]
     assert (step, is_ok) == ("TLS", False)
     assert "security.protocol" in text
 
 
-def test_tls_where_each_connection_is_reset() -> None:
+def test_doctor_fails_at_tls_if_connections_are_reset() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         was_reset = threading.Event()
 
@@ -153,7 +153,7 @@ def test_tls_where_each_connection_is_reset() -> None:
     assert "Check that the port is that of a listener with TLS" in tls.advice
 
 
-def test_sasl_where_there_is_none(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fails_at_missing_sasl(steps: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYKCLIENT_SASL_PASSWORD", "hush")
     sasl = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=alice")
     step, is_ok, text = steps("-b", cluster.bootstrap_servers, *sasl)[-1]
@@ -169,7 +169,7 @@ def secure_settings(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, *
     return ("-b", cluster.bootstrap_servers)
 
 
-def test_tls_and_sasl_that_work(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_tls_and_sasl_pass(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = steps(*secure_settings(secure_cluster, monkeypatch))
     assert all(is_ok for _, is_ok, _ in checks)
     assert [step for step, _, _ in checks].count("TLS") == 2
@@ -177,7 +177,7 @@ def test_tls_and_sasl_that_work(steps: Any, secure_cluster: EmbeddedCluster, mon
     assert "SASL" in [step for step, _, _ in checks]
 
 
-def test_a_wrong_password(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_password_is_named(steps: Any, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     step, is_ok, text = steps(*secure_settings(secure_cluster, monkeypatch, **{"sasl.password": "not-hers"}))[-1]
     assert (step, is_ok) == ("SASL", False)
     assert "sasl.password" in text
@@ -201,7 +201,7 @@ def test_doctor_fails_at_tls_if_a_file_is_missing(steps: Any, cluster: EmbeddedC
     assert "no-such-file.pem" in text
 
 
-def test_a_listener_that_cannot_be_reached(steps: Any) -> None:
+def test_doctor_reports_unreachable_advertised_listener(steps: Any) -> None:
     with EmbeddedCluster(1, host="127.0.0.1", advertised_host="not-here.invalid") as cluster:
         servers = cluster.bootstrap_servers.replace("not-here.invalid", "127.0.0.1")
         failed = [(step, text) for step, is_ok, text in steps("-b", servers) if not is_ok]
@@ -209,7 +209,7 @@ def test_a_listener_that_cannot_be_reached(steps: Any) -> None:
     assert "advertised.listeners" in failed[0][1]
 
 
-def test_partitions_without_a_leader(steps: Any) -> None:
+def test_doctor_reports_partitions_without_leader(steps: Any) -> None:
     with EmbeddedCluster(2) as cluster:
         cluster.create_topic("orders", 4, 1)
         first, second = cluster.bootstrap_servers.split(",")
@@ -226,7 +226,7 @@ def test_partitions_without_a_leader(steps: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [["doctor", "now"], ["doctor", "-b", "localhost:99999999"], ["doctor", "-X", "a"]])
-def test_bad_input(options: list[str]) -> None:
+def test_bad_input_exits_with_code_2(options: list[str]) -> None:
     result = Pykclient()(*options)
     assert (result.code, result.raw.startswith(b"FAILED")) == (2, False)
     assert "Traceback" not in result.err

@@ -101,7 +101,7 @@ def test_release_option_limits_api_versions() -> None:
         command.await_line("1 broker as Kafka 2.1")
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_error_names_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run([*COMMAND, "embedded", "--port", port], capture_output=True, text=True, check=False)
@@ -112,7 +112,7 @@ def test_a_port_in_use_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_error_about_the_host_does_not_advise_another_port(capsys: pytest.CaptureFixture[str]) -> None:
+def test_host_error_does_not_suggest_another_port(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embedded", "--host", "no-such-host.invalid", "--port", "0"]) == 1
     assert "--port" not in capsys.readouterr().err
 
@@ -156,17 +156,17 @@ def test_impossible_options_are_explained(options: list[str], text: str, capsys:
         (["embedded", "--memory-limit", "much"], "'much' is no size; 512MB and 1GB are"),
     ],
 )
-def test_usage(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_code_2(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert text in capsys.readouterr().err
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_option_prints_version_and_implementation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"pykclient {pykclient.__version__} ({implementation.NAME})\n"
 
 
-def test_asking_for_the_version_loads_no_cluster() -> None:
+def test_version_option_does_not_import_cluster() -> None:
     program = "import sys; from pykclient.cli.main import main; main(['--version']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not [name for name in done.stdout.split() if name.startswith(("pykclient.testing", "pykclient.network"))]

@@ -54,7 +54,7 @@ def takes(option: click.Option) -> bool:
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS, ids=ids)
-def test_wrong_values_of_options(pykclient: Pykclient, words: tuple[str, ...], command: click.Command) -> None:
+def test_options_refuse_wrong_values(pykclient: Pykclient, words: tuple[str, ...], command: click.Command) -> None:
     arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
     valid = ["x"] * sum(argument.required for argument in arguments if not isinstance(argument.type, click.Choice))
     for option in command.params:
@@ -66,7 +66,7 @@ def test_wrong_values_of_options(pykclient: Pykclient, words: tuple[str, ...], c
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS, ids=ids)
-def test_other_mistakes(pykclient: Pykclient, words: tuple[str, ...], command: click.Command) -> None:
+def test_unknown_option_is_refused(pykclient: Pykclient, words: tuple[str, ...], command: click.Command) -> None:
     refuses(pykclient, "--no-such-option", *words, "--no-such-option")
     for parameter in command.params:
         if parameter.required:
@@ -77,12 +77,12 @@ def test_other_mistakes(pykclient: Pykclient, words: tuple[str, ...], command: c
 
 
 @pytest.mark.parametrize("group", sorted({words[:-1] for words, _ in COMMANDS if len(words) > 1}))
-def test_a_command_that_does_not_exist(pykclient: Pykclient, group: tuple[str, ...]) -> None:
+def test_unknown_command_is_refused(pykclient: Pykclient, group: tuple[str, ...]) -> None:
     refuses(pykclient, "descibe", *group, "descibe")
 
 
 @pytest.mark.parametrize("setting", ["no.such.key=1", "linger.ms=soon", "no-equals-sign", "sasl.password=4021"])
-def test_wrong_settings(pykclient: Pykclient, setting: str) -> None:
+def test_error_names_wrong_setting_without_its_value(pykclient: Pykclient, setting: str) -> None:
     result = pykclient("produce", "orders", "-X", setting)
     assert (result.code, result.raw) == (2, b"")
     assert setting.partition("=")[0] in result.err

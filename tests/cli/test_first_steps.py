@@ -90,7 +90,7 @@ def tls_cluster() -> Iterator[EmbeddedCluster]:
 
 
 @ways
-def test_no_broker_or_the_wrong_port(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_unused_address(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     cause = f"{address}: Connection refused, nothing listens there"
@@ -99,20 +99,20 @@ def test_no_broker_or_the_wrong_port(way: Way, monkeypatch: pytest.MonkeyPatch) 
 
 
 @ways
-def test_a_host_that_does_not_exist(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_host(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     text = way({"bootstrap.servers": "no-such-host.invalid:9092"}, monkeypatch)
     assert "bootstrap.servers" in text
     assert "no-such-host.invalid:9092" in text
 
 
 @pytest.mark.parametrize("way", [way for way in _WAYS if way.id != "KafkaConsumer"])  # which only warns, as Java's
-def test_a_topic_that_does_not_exist(way: Way, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_topic(way: Way, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     text = said("create", way, {"bootstrap.servers": cluster.bootstrap_servers}, monkeypatch)
     assert "orders" in text
 
 
 @ways
-def test_a_wrong_password(way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_password_is_named(way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**secure_cluster.client_config(), "sasl.password": "not-hers"}
     cause = "check the user name and the password"
     text = said(cause, way, {key: str(value) for key, value in settings.items()}, monkeypatch)
@@ -120,13 +120,13 @@ def test_a_wrong_password(way: Way, secure_cluster: EmbeddedCluster, monkeypatch
 
 
 @ways
-def test_a_listener_that_expects_a_password(
+def test_error_names_expected_password(
     way: Way, secure_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said("security.protocol", way, {"bootstrap.servers": secure_cluster.bootstrap_servers}, monkeypatch)
 
 
 @ways
-def test_a_listener_that_expects_tls(way: Way, tls_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_expected_tls(way: Way, tls_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     text = said("security.protocol", way, {"bootstrap.servers": tls_cluster.bootstrap_servers}, monkeypatch)
     assert "SSL" in text

@@ -27,18 +27,18 @@ def told(before: ClusterState, after: ClusterState) -> list[str]:
     return list(changes(before, after))
 
 
-def test_nothing_happened() -> None:
+def test_narrator_is_silent_without_changes() -> None:
     assert told(state(orders=[partition()]), state(orders=[partition(end=1000)])) == []
 
 
-def test_brokers_and_the_controller() -> None:
+def test_narrator_reports_broker_and_controller_changes() -> None:
     down = state({**BROKERS, 1: "down"}, controller=None)
     assert told(state(), down) == ["broker 1 is down", "no controller"]
     assert told(down, state(controller=2)) == ["broker 1 is running", "broker 2 is the controller"]
     assert told(state(), state({**BROKERS, 3: "paused"})) == ["broker 3 is paused"]
 
 
-def test_topics() -> None:
+def test_narrator_reports_topic_changes() -> None:
     made = state(orders=[partition(), partition()])
     assert told(state(), made) == ["topic orders: 2 partitions, 2 replicas each"]
     assert told(made, state(orders=[partition()] * 3)) == ["topic orders has 3 partitions now, 2 before"]
@@ -48,7 +48,7 @@ def test_topics() -> None:
     ]
 
 
-def test_leaders() -> None:
+def test_narrator_reports_leader_and_isr_changes() -> None:
     before = state(orders=[partition()])
     assert told(before, state(orders=[partition(2, (2,))])) == ["orders-0: leader 1 -> 2, in sync: 2"]
     assert told(before, state(orders=[partition(1, (1,))])) == ["orders-0: led by 1, in sync: 1"]
@@ -56,7 +56,7 @@ def test_leaders() -> None:
     assert told(state(orders=[partition(None)]), before) == ["orders-0: leader none -> 1, in sync: 1, 2"]
 
 
-def test_groups() -> None:
+def test_narrator_reports_group_changes() -> None:
     one, two = GroupState("Stable", 1, 1), GroupState("Stable", 2, 2)
     assert told(state(), state(groups={"g": one})) == ["group g: Stable, 1 member, generation 1"]
     assert told(state(groups={"g": one}), state(groups={"g": two})) == ["group g: Stable, 2 members, generation 2"]

@@ -34,7 +34,7 @@ from tests.support.wait import eventually
 COMMAND = [sys.executable, "-W", "error", "-m", "pykclient"]
 
 
-def test_the_cluster(pykclient: Pykclient) -> None:
+def test_cluster_commands_describe_brokers_and_features(pykclient: Pykclient) -> None:
     described = pykclient.ok("cluster", "describe", "--json").json
     assert [broker["broker"] for broker in described["brokers"]] == [1]
     assert described["controller"] == 1
@@ -100,7 +100,7 @@ def test_transactions(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str
         (["topics", "reassign", "--cancel"], "orders:0"),
     ],
 )
-def test_bad_input(pykclient: Pykclient, options: list[str], text: str) -> None:
+def test_bad_input_exits_with_code_2(pykclient: Pykclient, options: list[str], text: str) -> None:
     result = pykclient(*options)
     assert (result.code, result.raw) == (2, b""), result.err
     assert text in result.err
@@ -121,7 +121,7 @@ def completed(cluster_address: str, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_completion(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_completion_suggests_commands_and_topics(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 1)
     servers = cluster.bootstrap_servers
     assert completed(servers, "cons") == ["consume"]
@@ -132,7 +132,7 @@ def test_completion(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) 
         assert "_PYKCLIENT_COMPLETE" in Pykclient().ok("completion", shell).out
 
 
-def test_acls() -> None:
+def test_acls_commands_create_list_and_delete() -> None:
     with EmbeddedCluster(acls=[], super_users="User:ANONYMOUS") as cluster:
         acls = Pykclient(cluster.bootstrap_servers)
         alice = ("--principal", "User:alice")
@@ -169,14 +169,14 @@ def test_acls() -> None:
         assert acls.ok("acls", "list", "--json").json == []
 
 
-def test_bench(pykclient: Pykclient) -> None:
+def test_bench_measures_produce_and_consume(pykclient: Pykclient) -> None:
     rows = pykclient.ok("bench", "-n", "1500", "--size", "10", "--json").json
     assert [(row["step"], row["records"]) for row in rows] == [("produce", 1500), ("consume", 1500)]
     assert all(row["records_per_s"] > 0 for row in rows)
     assert [row["topic"] for row in pykclient.ok("topics", "list", "pykclient-bench-*", "--json").json] == []
 
 
-def test_top(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
+def test_top_shows_topics_and_lag(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, group_id: str) -> None:
     cluster.create_topic(topic, 2)
     pykclient.ok("produce", topic, "-p", "0", stdin=b"a\nb\nc\n")
     pykclient.ok("consume", topic, "-g", group_id, "-c", "1")
@@ -225,7 +225,7 @@ class Cluster:
         return Results({"g": {TopicPartition("t", 0): OffsetAndMetadata(self.committed)}})
 
 
-def test_rates_and_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_computes_rates_and_rebalances(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = MockClock()
     monkeypatch.setattr(top, "SYSTEM_CLOCK", clock)
     cluster: Any = Cluster()
@@ -274,7 +274,7 @@ class SparkJob:
                 request = decision.send(answer)
 
 
-def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_spark_transactions_are_ended(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 1)
     ledger = f"{topic}-ledger"
     options = ("--ledger", ledger)
@@ -305,7 +305,7 @@ def test_transactions_of_spark_jobs(pykclient: Pykclient, cluster: EmbeddedClust
 
 
 @pytest.mark.parametrize(("rows", "state"), [("committed", "done"), ("aborted", "reverted")])
-def test_people_say_what_became_of_rows_that_were_deleted(
+def test_user_must_confirm_fate_of_deleted_rows(
     pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, rows: str, state: str
 ) -> None:
     cluster.create_topic(topic, 1)
@@ -331,7 +331,7 @@ def _one(request: Any) -> Any:
 # --- users, quotas, records, leaders, replicas -----------------------------------------------------------------------
 
 
-def test_users(pykclient: Pykclient) -> None:
+def test_users_commands_set_list_and_delete(pykclient: Pykclient) -> None:
     created = pykclient.ok("users", "set", "dora", stdin=b"hers-4021\n")
     assert (created.out, created.err) == ("SCRAM-SHA-512 set: dora\n", "")
     pykclient.ok("users", "set", "dora", "--mechanism", "scram-sha-256", "--iterations", "5000", stdin=b"hers-4021")
@@ -349,7 +349,7 @@ def test_users(pykclient: Pykclient) -> None:
     assert pykclient("users", "set", "dora", stdin=b"").code == 2
 
 
-def test_quotas(pykclient: Pykclient) -> None:
+def test_quotas_commands_alter_and_list(pykclient: Pykclient) -> None:
     words = ("quotas", "alter", "--user", "dora", "--client-id", "")
     pykclient.ok(*words, "--set", "producer_byte_rate=1000", "--set", "request_percentage=12.5")
     listed = pykclient.ok("quotas", "list", "--json").json
@@ -362,7 +362,7 @@ def test_quotas(pykclient: Pykclient) -> None:
     assert pykclient.ok("quotas", "list", "--json").json == []
 
 
-def test_records_are_deleted(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_delete_records_moves_start_offsets(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 2)
     for number in range(10):
         pykclient.ok("produce", topic, "-p", "0", "--timestamp", str(1000 * (number + 1)), stdin=b"x\n")
@@ -380,7 +380,7 @@ def test_records_are_deleted(pykclient: Pykclient, cluster: EmbeddedCluster, top
     assert "cluster: " in " ".join(pykclient("topics", "delete-records", topic, "--before", "end").err.split())
 
 
-def test_leaders_are_elected_and_replicas_moved() -> None:
+def test_commands_elect_leaders_and_move_replicas() -> None:
     with EmbeddedCluster(3) as cluster:
         pykclient = Pykclient(cluster.bootstrap_servers)
         pykclient.ok("topics", "create", "orders:2:2")

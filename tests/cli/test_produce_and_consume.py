@@ -38,7 +38,7 @@ def records(cluster: EmbeddedCluster, topic: str, partition: int = 0) -> list[tu
     return [(record.key, record.value) for record in cluster.log(TopicPartition(topic, partition))]
 
 
-def test_lines_come_back_as_they_were(pykclient: Pykclient, orders: str) -> None:
+def test_produced_lines_are_consumed_unchanged(pykclient: Pykclient, orders: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(3000)) + b"\nthe last one, without an end"
     assert pykclient.ok("produce", orders, "-p", "1", stdin=lines) == (0, b"", "")
     assert pykclient.ok("consume", orders, "-e").raw == lines + b"\n"
@@ -46,7 +46,7 @@ def test_lines_come_back_as_they_were(pykclient: Pykclient, orders: str) -> None
     assert pykclient.ok("consume", orders, "-p", "0", "-e").raw == b""
 
 
-def test_keys_headers_nulls_and_times(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
+def test_keys_headers_nulls_and_times_round_trip(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
     stdin = rb"a=>1;=>2;c=>;plain=;=>" + b"\n"
     pykclient.ok(
         *(
@@ -86,7 +86,7 @@ def test_keys_headers_nulls_and_times(pykclient: Pykclient, cluster: EmbeddedClu
     assert pykclient.ok("consume", orders, "-c", "1", "-f", "base64").out == "MQ==\n"
 
 
-def test_json_goes_round(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
+def test_json_records_round_trip(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
     given = [
         {
             "key": "k",
@@ -123,7 +123,7 @@ def test_json_goes_round(pykclient: Pykclient, cluster: EmbeddedCluster, orders:
         ('{"value_base64": "?"}', "base64"),
     ],
 )
-def test_json_that_is_wrong(pykclient: Pykclient, orders: str, line: str, text: str) -> None:
+def test_produce_refuses_wrong_json(pykclient: Pykclient, orders: str, line: str, text: str) -> None:
     result = pykclient("produce", orders, "-J", stdin=b'{"value": "fine"}\n' + line.encode())
     assert result.code == 2
     assert text in result.err
@@ -131,7 +131,7 @@ def test_json_that_is_wrong(pykclient: Pykclient, orders: str, line: str, text: 
     assert "Traceback" not in result.err
 
 
-def test_a_file_as_one_record(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str, tmp_path: Path) -> None:
+def test_file_becomes_one_record(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str, tmp_path: Path) -> None:
     file = tmp_path / "binary"
     file.write_bytes(b"\x00\n\xff\n")
     summary = pykclient.ok("produce", orders, str(file), "-f", "file", "-k", "name", "-p", "0", "--json", "-z", "gzip")
@@ -139,9 +139,7 @@ def test_a_file_as_one_record(pykclient: Pykclient, cluster: EmbeddedCluster, or
     assert records(cluster, orders) == [(b"name", b"\x00\n\xff\n")]
 
 
-def test_consume_begins_and_ends_at_positions_and_times(
-    pykclient: Pykclient, cluster: EmbeddedCluster, orders: str
-) -> None:
+def test_consume_honours_start_and_end_positions(pykclient: Pykclient, cluster: EmbeddedCluster, orders: str) -> None:
     with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(10):
             producer.send(orders, b"%d" % number, partition=0, timestamp_ms=1000 * (number + 1))
@@ -161,7 +159,7 @@ def test_consume_begins_and_ends_at_positions_and_times(
     assert read("--until", "@3000") == "0 1"
 
 
-def test_filters(pykclient: Pykclient, orders: str) -> None:
+def test_consume_filters_by_pattern_key_and_header(pykclient: Pykclient, orders: str) -> None:
     lines = [{"key": f"k{number}", "value": f"v{number}", "headers": {"n": str(number)}} for number in range(20)]
     pykclient.ok("produce", orders, "-J", "-p", "0", stdin="\n".join(map(json.dumps, lines)).encode())
     assert pykclient.ok("consume", orders, "-e", "--grep", "^v1.$", "-c", "3").lines() == ["v10", "v11", "v12"]
@@ -170,7 +168,7 @@ def test_filters(pykclient: Pykclient, orders: str) -> None:
     assert pykclient.ok("consume", orders, "-e", "--header", "m").lines() == []
 
 
-def test_columns(pykclient: Pykclient, orders: str, tmp_path: Path) -> None:
+def test_consume_writes_parquet_arrow_and_json_files(pykclient: Pykclient, orders: str, tmp_path: Path) -> None:
     pykclient.ok("produce", orders, "-K", ":", "-p", "0", "-H", "a=b", stdin=b"x:1\ny:2\nz:3\n")
     parquet, arrow, text = (str(tmp_path / name) for name in ("out.parquet", "out.arrow", "out.jsonl"))
     pykclient.ok("consume", orders, "-e", "-O", parquet)
@@ -185,7 +183,7 @@ def test_columns(pykclient: Pykclient, orders: str, tmp_path: Path) -> None:
     assert [json.loads(line)["value"] for line in Path(text).read_text().splitlines()] == ["1", "2", "3"]
 
 
-def test_a_group_goes_on_where_it_stopped(pykclient: Pykclient, orders: str, group_id: str) -> None:
+def test_group_resumes_from_committed_offsets(pykclient: Pykclient, orders: str, group_id: str) -> None:
     pykclient.ok("produce", orders, "-p", "0", stdin=b"1\n2\n3\n4\n")
     for form in (["-f", "plain"], ["-f", r"%s\n"]):
         group = ("-g", f"{group_id}{len(form[1])}", *form)
@@ -223,7 +221,7 @@ def test_a_group_goes_on_where_it_stopped(pykclient: Pykclient, orders: str, gro
         (["produce", "t/u"], "t/u"),
     ],
 )
-def test_bad_input(
+def test_bad_input_exits_with_code_2(
     pykclient: Pykclient, options: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -233,14 +231,14 @@ def test_bad_input(
     assert "Traceback" not in result.err
 
 
-def test_a_topic_that_does_not_exist(pykclient: Pykclient, orders: str) -> None:
+def test_error_says_that_topic_does_not_exist(pykclient: Pykclient, orders: str) -> None:
     result = pykclient("consume", orders[:-1], "-e")
     assert result.code == 1
     assert f"did you mean {orders!r}?" in result.err
     assert "pykclient topics create" in result.err
 
 
-def test_a_partition_that_does_not_exist(pykclient: Pykclient, orders: str) -> None:
+def test_error_says_that_partition_does_not_exist(pykclient: Pykclient, orders: str) -> None:
     result = pykclient("consume", orders, "-p", "7")
     assert result.code == 2
     assert "no partition 7; it has 0 to 1" in result.err
@@ -270,7 +268,7 @@ def test_signal_commits_what_was_written_and_leaves_the_group(
         assert consumer.committed(TopicPartition(orders, 0)) == 5
 
 
-def test_a_closed_pipe_ends_it_quietly(cluster: EmbeddedCluster, orders: str) -> None:
+def test_closed_pipe_ends_consume_quietly(cluster: EmbeddedCluster, orders: str) -> None:
     servers = cluster.bootstrap_servers
     with KafkaProducer[bytes, bytes](bootstrap_servers=servers) as producer:
         producer.send_batch(orders, [bytes(1000)] * 2000, partition=0).get(30)
@@ -300,7 +298,7 @@ def test_ctrl_c_ends_a_producer(cluster: EmbeddedCluster, orders: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "file"])
-def test_signal_that_does_not_interrupt_the_read_ends_it(
+def test_signal_handled_by_other_thread_ends_produce(
     pykclient: Pykclient, orders: str, form: str, tmp_path: Path
 ) -> None:
     # Another thread gets the signal, so that the wait goes on, as if the signal had come right before it.
@@ -339,7 +337,7 @@ def test_signal_that_does_not_interrupt_the_read_ends_it(
 
 
 @pytest.mark.parametrize(("number", "code"), ENDINGS)
-def test_signal_sends_the_lines_that_linger(number: signal.Signals, code: int) -> None:
+def test_signal_sends_lingering_lines(number: signal.Signals, code: int) -> None:
     with EmbeddedCluster(2) as cluster:
         cluster.create_topic("orders", 2, 1)
         assert cluster.leader(TopicPartition("orders", 0)) != cluster.leader(TopicPartition("orders", 1))

@@ -71,7 +71,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_option_means_the_same(name: str, calls: list[Call], tmp_path: Path) -> None:
+def test_fast_path_and_click_parse_options_alike(name: str, calls: list[Call], tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"x\n")
     for words in lines(name, str(file)):
@@ -110,7 +110,7 @@ def test_every_option_means_the_same(name: str, calls: list[Call], tmp_path: Pat
         "produce orders -F /no/such/file",
     ],
 )
-def test_lines_that_are_not_plain_are_left_to_click(line: str) -> None:
+def test_fast_path_leaves_unusual_command_lines_to_click(line: str) -> None:
     found = quick.plain(line.split())
     if line == "consume orders -X linger.ms":  # a mistake that both find while the command runs
         assert found is not None
@@ -118,7 +118,7 @@ def test_lines_that_are_not_plain_are_left_to_click(line: str) -> None:
         assert found is None
 
 
-def test_completion_is_left_to_click(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_leaves_completion_to_click(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_PYKCLIENT_COMPLETE", "bash_complete")
     assert quick.plain(["consume", "orders"]) is None
 

@@ -29,7 +29,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield name, command
 
 
-def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
+def test_cli_reference_is_up_to_date(tmp_path: Path) -> None:
     assert write_reference(["--check", str(PAGE)]) == 0, "python -m pykclient.cli.reference docs/cli.md"
     copy = tmp_path / "cli.md"
     copy.write_text(PAGE.read_text().replace("### consume", "### devour"))
@@ -39,7 +39,7 @@ def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "command"), [pytest.param(*found, id=found[0]) for found in commands()])
-def test_every_command_explains_itself(words: str, command: click.Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(words: str, command: click.Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.help
     assert all(option.help for option in command.params if isinstance(option, click.Option))
     assert main([*words.split(), "--help"]) == 0
@@ -48,7 +48,7 @@ def test_every_command_explains_itself(words: str, command: click.Command, capsy
     assert "--no-such-option" in capsys.readouterr().err
 
 
-def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
+def test_heavy_modules_are_imported_on_first_use() -> None:
     ours = [f"pykclient.{name}" for name in ("admin", "consumer", "network", "producer", "testing")]
     heavy = {"numpy", "pyarrow", "rich", *ours}
     program = f"import sys; from pykclient.cli.main import main; main(['--help']); print({heavy} & set(sys.modules))"
@@ -56,7 +56,7 @@ def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_the_missing_extra_is_named() -> None:
+def test_error_names_missing_extra() -> None:
     program = "import sys; sys.modules['click'] = None; from pykclient.cli.main import main; sys.exit(main(['--help']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

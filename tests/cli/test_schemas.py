@@ -67,7 +67,7 @@ def test_schemas_are_registered_listed_shown_and_checked(
     assert "incompatible" in result.err
 
 
-def test_credentials_come_from_a_file(pykclient: Pykclient, tmp_path: Path) -> None:
+def test_registry_credentials_are_read_from_file(pykclient: Pykclient, tmp_path: Path) -> None:
     with EmbeddedSchemaRegistry(users={"alice": "pw"}) as registry:
         config = tmp_path / "registry.properties"
         config.write_text(f"url={registry.url}\nbasic.auth.user.info=alice:pw\n")
@@ -127,7 +127,7 @@ def lines(rows: list[Any]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def test_avro_goes_in_as_json_and_comes_out_as_json(
+def test_avro_records_round_trip_as_json(
     shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str
 ) -> None:
     registry.register_schema(f"{topic}-value", Schema(json.dumps(ALL)))
@@ -149,7 +149,7 @@ def test_avro_goes_in_as_json_and_comes_out_as_json(
     assert [record.value for record in cluster.log(TopicPartition(topic, 0))[2:]] == [first.value, second.value]
 
 
-def test_json_and_protobuf_come_back(shell: Pykclient, registry: SchemaRegistryClient, topic: str) -> None:
+def test_json_and_protobuf_records_round_trip(shell: Pykclient, registry: SchemaRegistryClient, topic: str) -> None:
     file = descriptor_pb2.FileDescriptorProto(name="place.proto", package="shop", syntax="proto3")
     file.message_type.add(name="Place").field.add(name="zip_code", number=1, type=9, label=1)
     text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
@@ -166,7 +166,7 @@ def test_json_and_protobuf_come_back(shell: Pykclient, registry: SchemaRegistryC
     assert "lacks the required properties id" in refused.err
 
 
-def test_records_that_do_not_fit_become_dead_letters(
+def test_records_not_matching_schema_become_dead_letters(
     shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str
 ) -> None:
     registry.register_schema(f"{topic}-value", Schema(json.dumps(ORDER)))
@@ -193,7 +193,7 @@ def test_records_that_do_not_fit_become_dead_letters(
     assert b"Schema 771 not found" in (dict(second.headers)["__connect.errors.exception.message"] or b"")
 
 
-def test_a_registry_that_does_not_answer_makes_no_dead_letters(
+def test_unreachable_registry_makes_no_dead_letters(
     shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str
 ) -> None:
     shell.ok("produce", topic, "-f", "file", stdin=b"\0\0\0\0\1\2")

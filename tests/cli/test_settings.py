@@ -21,7 +21,7 @@ def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def test_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_line_overrides_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     file.write_text("client.id=file\nlinger.ms=1\nfetch.min.bytes=3\nbootstrap.servers=file:1\n")
     monkeypatch.setenv("PYKCLIENT_CLIENT_ID", "environment")
@@ -76,7 +76,7 @@ def test_question_before_deleting_names_the_cluster(
     assert "cluster: staging.example:9092" in " ".join(capsys.readouterr().err.split())
 
 
-def test_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_are_read_from_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "config" / "pykclient" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text('bootstrap.servers = ["a:1", "b:2"]\nenable.auto.commit = false\n[linger]\nms = 7\n')
@@ -88,7 +88,7 @@ def test_toml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert settings.merged(None, {}) == {"bootstrap.servers": "localhost:9092", "client.id": "other"}
 
 
-def test_properties_as_java_reads_them() -> None:
+def test_properties_file_is_read_like_in_java() -> None:
     text = (
         "# comment\n! comment\n\n  a = 1\nb:2\nc 3\nd\\ e\\=f=\\tx\\u00e4\nlong = one, \\\n     two\n"
         "even=a\\\\\r\nempty=\nlast=end\\"
@@ -114,9 +114,7 @@ def test_properties_as_java_reads_them() -> None:
         ("a.toml", "client.id = ", "a.toml"),
     ],
 )
-def test_an_error_in_a_settings_file_names_the_place_and_no_secret(
-    tmp_path: Path, name: str, content: str, text: str
-) -> None:
+def test_settings_file_error_names_line_and_no_secret(tmp_path: Path, name: str, content: str, text: str) -> None:
     file = tmp_path / name
     file.write_text(content)
     with pytest.raises(ConfigError) as refused:
@@ -143,13 +141,13 @@ def test_secrets_are_refused_on_the_command_line(key: str, capsys: pytest.Captur
     assert "hush" not in shown.err + shown.out
 
 
-def test_a_missing_password_is_told_where_nobody_can_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_password_is_error_without_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     secure = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=alice"]
     assert main(["consume", "t", *secure]) == 2
     assert "PYKCLIENT_SASL_PASSWORD" in capsys.readouterr().err
 
 
-def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_is_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedCluster(1, security=Security("SASL_PLAINTEXT", users={"alice": "hush"})) as cluster:
         monkeypatch.setenv("PYKCLIENT_SASL_PASSWORD", "hush")
         monkeypatch.setenv("PYKCLIENT_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
@@ -164,7 +162,7 @@ def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         assert "password" in refused.err
 
 
-def test_settings_before_and_after_the_command(cluster: EmbeddedCluster) -> None:
+def test_settings_may_precede_or_follow_command(cluster: EmbeddedCluster) -> None:
     pykclient = Pykclient()
     cluster.create_topic("anywhere", 1)
     servers = cluster.bootstrap_servers

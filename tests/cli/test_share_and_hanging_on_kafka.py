@@ -77,7 +77,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
         assert pykclient.ok("consume", topic, *committed).out == "before\nafter\n"
 
 
-def test_a_share_group(
+def test_groups_commands_describe_share_group(
     any_kafka: AnyKafka, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

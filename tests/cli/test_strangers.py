@@ -61,7 +61,7 @@ def test_describing_several_items_shows_the_good_ones_and_the_errors(
         assert pykclient(*words, "missing-one", "missing-two").raw == b""
 
 
-def test_only_item_that_fails_is_told_once(pykclient: Pykclient) -> None:
+def test_error_of_single_item_is_printed_once(pykclient: Pykclient) -> None:
     for words in (("topics", "describe"), ("groups", "describe"), ("topics", "delete", "--yes")):
         result = pykclient(*words, "missing-one")
         assert (result.code, result.raw) == (1, b"")
@@ -87,9 +87,7 @@ def test_error_that_ends_a_command_is_printed_once(command: list[str], monkeypat
 
 
 @pytest.mark.parametrize("options", [["--to-earliest"], ["--to-earliest", "--execute"]])
-def test_reset_of_a_live_group_says_so_in_the_words_of_kafkas_tool(
-    pykclient: Pykclient, member: str, options: list[str]
-) -> None:
+def test_reset_of_active_group_fails_like_kafkas_tool(pykclient: Pykclient, member: str, options: list[str]) -> None:
     result = pykclient("offsets", "reset", member, *options)
     assert (result.code, result.raw) == (1, b"")
     assert result.err.startswith(
@@ -103,7 +101,7 @@ def test_groups_are_listed_by_pattern(pykclient: Pykclient, member: str) -> None
     assert pykclient.ok("groups", "list", "no-such-*", "--json").json == []
 
 
-def test_committed_offsets_win_over_from_and_that_is_told(
+def test_committed_offsets_override_from_option_with_notice(
     pykclient: Pykclient, two_topics: tuple[str, str], group_id: str
 ) -> None:
     words = ("consume", two_topics[0], "-g", group_id, "-e", "-o", "beginning")
@@ -150,7 +148,7 @@ def disordered(cluster: EmbeddedCluster, topic: str) -> str:
         (["--from", "@50000"], []),
     ],
 )
-def test_times_choose_records_whose_timestamps_are_out_of_order(
+def test_time_bounds_select_records_with_unordered_timestamps(
     pykclient: Pykclient, disordered: str, options: list[str], seconds: list[str], tmp_path: Path
 ) -> None:
     end = [] if "--until" in options else ["-e"]
@@ -162,7 +160,7 @@ def test_times_choose_records_whose_timestamps_are_out_of_order(
         assert [value.decode() for value in found] == seconds
 
 
-def test_transactions_older_than_are_open_ones(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_older_than_lists_only_open_transactions(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 1)
     with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic) as producer:
         producer.init_transactions()
@@ -182,7 +180,7 @@ def test_transactions_older_than_are_open_ones(pykclient: Pykclient, cluster: Em
 
 
 @pytest.mark.parametrize("ending", ["json", "csv", "xlsx", "json.gz", "jsonl.zst", "bz2"])
-def test_files_that_would_not_be_what_they_say_are_refused(
+def test_file_name_that_contradicts_format_is_refused(
     pykclient: Pykclient, two_topics: tuple[str, str], tmp_path: Path, ending: str
 ) -> None:
     path = tmp_path / f"records.{ending}"
@@ -192,7 +190,7 @@ def test_files_that_would_not_be_what_they_say_are_refused(
     assert not path.exists()
 
 
-def test_files_are_what_they_say(pykclient: Pykclient, two_topics: tuple[str, str], tmp_path: Path) -> None:
+def test_output_file_has_format_of_its_name(pykclient: Pykclient, two_topics: tuple[str, str], tmp_path: Path) -> None:
     topic = two_topics[0]
     for name in ("a.jsonl", "a.ndjson", "a.jsonl.gz"):
         pykclient.ok("consume", topic, "-e", "-O", str(tmp_path / name))

@@ -116,7 +116,7 @@ def with_password(settings: dict[str, str]) -> dict[str, str]:
     return {**settings, "sasl.password": PASSWORD}
 
 
-def test_a_password_is_asked_for_and_not_shown(settings: dict[str, str], tmp_path: Path) -> None:
+def test_password_prompt_does_not_echo(settings: dict[str, str], tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_bytes(b"x" * 99 + b"\n")
     with Terminal("produce", TOPIC, str(lines), settings=settings) as terminal:
@@ -128,7 +128,7 @@ def test_a_password_is_asked_for_and_not_shown(settings: dict[str, str], tmp_pat
         assert "100%" in terminal.shown or "bytes" in terminal.shown  # the progress
 
 
-def test_ctrl_c_at_the_prompt(settings: dict[str, str]) -> None:
+def test_ctrl_c_at_password_prompt_exits_with_130(settings: dict[str, str]) -> None:
     with Terminal("topics", "list", settings=settings) as terminal:
         terminal.until("Password of alice: ")
         terminal.until_silent()
@@ -147,14 +147,14 @@ def test_ctrl_c_at_the_prompt(settings: dict[str, str]) -> None:
     ],
     ids=["top", "watch", "consume", "consume in a group"],
 )
-def test_ctrl_c_ends_what_never_ends(with_password: dict[str, str], words: tuple[str, ...], sign: str) -> None:
+def test_ctrl_c_ends_endless_commands(with_password: dict[str, str], words: tuple[str, ...], sign: str) -> None:
     with Terminal(*words, settings=with_password) as terminal:
         terminal.until(sign)
         terminal.type(CTRL_C)
         assert terminal.end() == 130, terminal.shown
 
 
-def test_ctrl_c_while_records_are_typed(with_password: dict[str, str]) -> None:
+def test_ctrl_c_ends_produce_from_terminal(with_password: dict[str, str]) -> None:
     with Terminal("produce", TOPIC, "--verbose", settings=with_password) as terminal:
         terminal.until("pykclient: ")  # it runs
         terminal.type(b"typed\n")
@@ -163,7 +163,7 @@ def test_ctrl_c_while_records_are_typed(with_password: dict[str, str]) -> None:
         assert terminal.end() == 130, terminal.shown
 
 
-def test_ctrl_c_amid_a_progress_bar(with_password: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_produce_with_progress_bar(with_password: dict[str, str], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = os.open(pipe, os.O_RDWR)  # which does not wait for the reader, and keeps the pipe open

@@ -13,17 +13,17 @@ from pykclient.cli import values
     ("text", "size"),
     [("65536", 65536), ("1K", 1024), ("512MB", 512 << 20), ("2 gib", 2 << 30), ("1g", 1 << 30), ("7B", 7)],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed_with_units(text: str, size: int) -> None:
     assert values.size_bytes(text) == size
 
 
-def test_topics() -> None:
+def test_topic_argument_has_partitions_and_replicas() -> None:
     assert values.topic("orders") == ("orders", None, None)
     assert values.topic("orders:6") == ("orders", 6, None)
     assert values.topic("orders:6:3") == ("orders", 6, 3)
 
 
-def test_settings() -> None:
+def test_setting_argument_has_key_and_value() -> None:
     assert values.setting("num.partitions=6") == ("num.partitions", "6")
     assert values.setting("a.b = c=d") == ("a.b", "c=d")
 
@@ -32,17 +32,17 @@ def test_settings() -> None:
     ("text", "duration_ms"),
     [("90s", 90_000), ("1h30m", 5_400_000), ("500ms", 500), ("1.5s", 1500), ("2d", 172_800_000), ("PT1H", 3_600_000)],
 )
-def test_durations(text: str, duration_ms: int) -> None:
+def test_durations_are_parsed_with_units(text: str, duration_ms: int) -> None:
     assert values.duration_ms(text) == duration_ms
 
 
-def test_times() -> None:
+def test_times_are_parsed_as_epoch_iso_or_relative() -> None:
     assert values.time_ms("1769860800000") == 1769860800000
     assert values.time_ms("2026-01-31T12:00:00+00:00") == 1769860800000
     assert values.time_ms("now") - values.time_ms("-1h") in range(3_590_000, 3_600_001)
 
 
-def test_positions() -> None:
+def test_positions_are_parsed() -> None:
     assert values.position("beginning") == values.position("earliest") == ("beginning", 0)
     assert values.position("latest") == ("end", 0)
     assert values.position("12") == ("offset", 12)
@@ -50,7 +50,7 @@ def test_positions() -> None:
     assert values.position("@12") == ("time", 12)
 
 
-def test_delimiters() -> None:
+def test_delimiters_are_unescaped() -> None:
     assert values.delimiter(r"\t") == b"\t"
     assert values.delimiter(r"\x1f\\n") == b"\x1f\\n"
     assert values.delimiter("ä;") == "ä;".encode()

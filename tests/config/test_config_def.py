@@ -165,7 +165,7 @@ def test_names_of_files_may_be_any_bytes() -> None:
 
 
 @given(st.integers())
-def test_integers_are_kept_or_refused(number: int) -> None:
+def test_integers_outside_64_bits_are_refused(number: int) -> None:
     row = key("n", Type.LONG)
     if -(2**63) <= number < 2**63:
         assert row.parse(number) == row.parse(str(number)) == number
@@ -181,7 +181,7 @@ def test_any_value_parses_or_raises_config_error(given_value: Any) -> None:
             key("k", type).parse(given_value)
 
 
-def test_load_says_what_is_missing() -> None:
+def test_loading_missing_class_raises_import_error() -> None:
     assert load("os.path.join") is not None
     with pytest.raises(ImportError):
         load("plain")
@@ -208,7 +208,7 @@ def test_load_says_what_is_missing() -> None:
         (Composite(at_least(1), between(0, 5)), "[1,...], [0,...,5]", [3], [0, 6]),
     ],
 )
-def test_validators(validator: Validator, text: str, right: list[Any], wrong: list[Any]) -> None:
+def test_validators_refuse_wrong_values(validator: Validator, text: str, right: list[Any], wrong: list[Any]) -> None:
     assert str(validator) == text
     for value in right:
         assert validator.problem(value) is None
@@ -224,14 +224,14 @@ def test_range_errors_name_key_value_and_range() -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_dotted_and_snake_case_keys_in_dicts_and_keywords() -> None:
+def test_keys_may_be_dotted_or_snake_case() -> None:
     assert Sample({"must.be": "a", "a_number": 1}, **{"a.flag": False})["a.number"] == 1
     config = Sample({"must_be": "a", "a.number": 1}, a_number=2)
     assert config["a.number"] == config["a_number"] == 2, "keyword arguments win"
     assert config.originals == {"must.be": "a", "a.number": 2}
 
 
-def test_aliases() -> None:
+def test_alias_sets_key() -> None:
     assert sample(a_colour="green")["a.word"] == "green"
 
 
@@ -243,12 +243,12 @@ def test_one_key_in_two_spellings_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "told"), [("a.numbr", "'a.number'"), ("a_numbr", "'a_number'"), ("A_NUMBER_", "'a_number'")]
 )
-def test_unknown_key_names_the_nearest_in_its_own_spelling(name: str, told: str) -> None:
+def test_unknown_key_error_suggests_nearest_key(name: str, told: str) -> None:
     with pytest.raises(ConfigError, match=rf"unknown configuration key '{name}'; did you mean {told}\?"):
         sample(**{name: 1})
 
 
-def test_unknown_key_without_a_near_one() -> None:
+def test_unknown_key_without_similar_key_names_documentation() -> None:
     with pytest.raises(ConfigError, match=r"unknown configuration key 'zzz'; docs"):
         sample(zzz=1)
 
@@ -258,19 +258,19 @@ def test_keys_must_be_strings() -> None:
         Sample({5: 1})  # type: ignore[dict-item]
 
 
-def test_missing_key() -> None:
+def test_missing_required_key_is_error() -> None:
     with pytest.raises(ConfigError, match=r"must\.be has no default and must be set"):
         Sample()
 
 
-def test_unsupported_key() -> None:
+def test_unsupported_key_accepts_only_its_default() -> None:
     assert sample(not_yet="off")["not.yet"] == "off"
     assert sample(not_yet=None)["not.yet"] == "off"
     with pytest.raises(ConfigError, match=r"not\.yet is not supported yet: it takes time\. .* default, 'off'"):
         sample(not_yet="on")
 
 
-def test_foreign_keys(caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_keys_are_refused_or_ignored_with_warning(caplog: pytest.LogCaptureFixture) -> None:
     sample(foreign_one=1)
     with pytest.raises(ConfigError, match="foreign_one is not a key of this client: that is how it is"):
         sample(foreign_one=2)
@@ -278,7 +278,7 @@ def test_foreign_keys(caplog: pytest.LogCaptureFixture) -> None:
     assert "foreign_two has no effect: it does nothing" in caplog.text
 
 
-def test_doubles_in_a_list_are_taken_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicates_in_list_are_removed_with_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert sample(a_list="x,y,x")["a.list"] == ["x", "y"]
     assert "a.list has entries more than once" in caplog.text
 
@@ -286,7 +286,7 @@ def test_doubles_in_a_list_are_taken_out(caplog: pytest.LogCaptureFixture) -> No
 # --- the object -------------------------------------------------------------------------------------------------------
 
 
-def test_typed_access() -> None:
+def test_typed_getters_return_typed_values() -> None:
     config = sample(a_secret="x")
     assert config.get_int("a.number") == 5
     assert config.get_float("a.float") == 0.5
@@ -318,7 +318,7 @@ def test_defaults_are_not_shared() -> None:
     assert sample()["a.list"] == ["x"]
 
 
-def test_unused_keys() -> None:
+def test_unused_lists_keys_never_read() -> None:
     config = sample(a_number=1)
     assert config["a_number"] == 1
     assert config.unused() == {"must.be"}
@@ -334,14 +334,14 @@ def test_secrets_are_hidden() -> None:
     assert "geheim" not in str(caught.value)
 
 
-def test_pickling_keeps_what_was_given() -> None:
+def test_pickling_keeps_given_settings() -> None:
     config = sample(a_number=3, a_secret="s")
     copy = pickle.loads(pickle.dumps(config))
     assert dict(copy) == dict(config)
     assert copy.originals == config.originals
 
 
-def test_configured_instances() -> None:
+def test_configured_instances_accept_objects_classes_and_names() -> None:
     instance = Closing()
     config = sample(a_list=[instance, Configured, f"{__name__}.Closing"], a_plugin=Configured)
     made = config.configured_instances("a.list")
@@ -380,17 +380,17 @@ def test_instances_made_before_a_failure_are_closed() -> None:
         ("P0D", 0),
     ],
 )
-def test_durations(text: str, milliseconds: int) -> None:
+def test_iso_durations_are_parsed(text: str, milliseconds: int) -> None:
     assert parse_iso_duration_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1H", "P1Y", "PT1S1M", "P1.5D", " P1D", "P\u0661D"])
-def test_text_that_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_iso_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_iso_duration_ms(text)
 
 
-def test_values_of_other_clients_keys_can_be_read() -> None:
+def test_ignored_foreign_key_can_be_read_if_given() -> None:
     from pykclient.config.producer_config import ProducerConfig
 
     assert ProducerConfig(bootstrap_servers="a:1", api_version=(2, 5))["api_version"] == (2, 5)

@@ -32,7 +32,7 @@ def options(text: str) -> dict[str, str]:
         (f'kafkashaded.{PLAIN} required username="u";', {"username": "u"}),
     ],
 )
-def test_options(text: str, expected: dict[str, str] | None) -> None:
+def test_jaas_options_are_parsed(text: str, expected: dict[str, str] | None) -> None:
     if expected is None:
         with pytest.raises(ConfigError, match=r"after password="):
             options(text)
@@ -74,7 +74,7 @@ def quoted(value: str) -> str:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-zA-Z]\w{0,9}", fullmatch=True), st.text(max_size=20), max_size=5))
-def test_quoted_values_come_back(values: dict[str, str]) -> None:
+def test_quoted_values_round_trip(values: dict[str, str]) -> None:
     text = " ".join(f"{name}={quoted(value)}" for name, value in values.items())
     assert options(f"{PLAIN} required {text};") == values
 

@@ -91,7 +91,7 @@ def test_every_default_is_valid_and_documented(table: str, key: ConfigKey) -> No
 # --- rules that span keys ---------------------------------------------------------------------------------------------
 
 
-def test_acks() -> None:
+def test_acks_accepts_numbers_and_all() -> None:
     assert producer()["acks"] == "-1"
     for given, expected in ((0, "0"), (1, "1"), (-1, "-1"), ("all", "-1"), ("1", "1")):
         assert producer(acks=given)["acks"] == expected
@@ -100,7 +100,7 @@ def test_acks() -> None:
 
 
 @pytest.mark.parametrize("conflict", [{"acks": 1}, {"acks": 0}, {"retries": 0}])
-def test_idempotence_yields_unless_it_was_asked_for(conflict: dict[str, Any]) -> None:
+def test_conflicting_settings_disable_default_idempotence(conflict: dict[str, Any]) -> None:
     assert producer()["enable.idempotence"] is True
     assert producer(**conflict)["enable.idempotence"] is False
     assert producer(**conflict, enable_idempotence=False)["enable.idempotence"] is False
@@ -123,7 +123,7 @@ def test_delivery_timeout_leaves_time_to_linger_and_to_send() -> None:
         producer(delivery_timeout_ms=30_000)
 
 
-def test_a_single_reconnect_backoff_is_constant() -> None:
+def test_reconnect_backoff_without_maximum_is_constant() -> None:
     assert producer(reconnect_backoff_ms=7)["reconnect.backoff.max.ms"] == 7
     assert producer(reconnect_backoff_ms=7, reconnect_backoff_max_ms=70)["reconnect.backoff.max.ms"] == 70
     assert producer()["reconnect.backoff.max.ms"] == 1000
@@ -143,7 +143,7 @@ def test_auto_commit_needs_a_group() -> None:
         consumer(enable_auto_commit=True)
 
 
-def test_heartbeats_are_more_frequent_than_the_session_is_long() -> None:
+def test_heartbeat_interval_must_be_below_session_timeout() -> None:
     with pytest.raises(ConfigError, match=r"must be below session\.timeout\.ms = 3000"):
         consumer(group_id="g", session_timeout_ms=3000)
     assert consumer(session_timeout_ms=3000)["session.timeout.ms"] == 3000, "no group, no heartbeats"
@@ -160,7 +160,7 @@ def test_heartbeats_are_more_frequent_than_the_session_is_long() -> None:
         ("consumer", "share_acquire_mode", "record_limit"),
     ],
 )
-def test_settings_of_the_other_group_protocol(protocol: str, key: str, value: Any) -> None:
+def test_settings_of_other_group_protocol_are_refused(protocol: str, key: str, value: Any) -> None:
     name = key.replace("_", ".")
     expected = f"^{re.escape(name)} cannot be set with group.protocol={protocol.lower()}: "
     with pytest.raises(ConfigError, match=expected):
@@ -168,7 +168,7 @@ def test_settings_of_the_other_group_protocol(protocol: str, key: str, value: An
 
 
 @pytest.mark.java
-def test_a_share_consumer_refuses_what_javas_refuses() -> None:
+def test_share_consumer_refuses_same_keys_as_javas() -> None:
     source = Path(__file__).with_name("ShareConfigOracle.java")
     refused = json.loads(run_java(source))
     assert refused, "Java refuses some"
@@ -184,19 +184,19 @@ def test_a_share_consumer_refuses_what_javas_refuses() -> None:
             assert ShareConsumerConfig(settings)["group.id"] == "g"
 
 
-def test_the_consumer_group_protocol() -> None:
+def test_consumer_group_protocol_has_its_settings() -> None:
     config = consumer(group_id="g", group_protocol="consumer", group_remote_assignor="range")
     assert (config["group.protocol"], config["group.remote.assignor"]) == ("consumer", "range")
 
 
 @pytest.mark.parametrize("instance_id", ["a b", "x" * 250, ".", "..", "ä"])
-def test_group_instance_id(instance_id: str) -> None:
+def test_invalid_group_instance_id_is_refused(instance_id: str) -> None:
     assert consumer(group_instance_id="host-1_a.b")["group.instance.id"] == "host-1_a.b"
     with pytest.raises(ConfigError, match=r"group\.instance\.id"):
         consumer(group_instance_id=instance_id)
 
 
-def test_assignors() -> None:
+def test_assignors_are_given_by_name_or_java_class() -> None:
     strategy = "partition.assignment.strategy"
     assert consumer()[strategy] == ["range", "cooperative-sticky"]
     assert consumer(partition_assignment_strategy="cooperative-sticky, sticky")[strategy] == [
@@ -210,12 +210,12 @@ def test_assignors() -> None:
 
 
 @pytest.mark.parametrize("value", ["latest", "earliest", "none", "by_duration:PT1H", "by_duration:P7D"])
-def test_auto_offset_reset(value: str) -> None:
+def test_valid_auto_offset_reset_is_accepted(value: str) -> None:
     assert consumer(auto_offset_reset=value)["auto.offset.reset"] == value
 
 
 @pytest.mark.parametrize("value", ["oldest", "", "by_duration", "by_duration:", "by_duration:-PT1H", "1h", None])
-def test_wrong_auto_offset_reset(value: str | None) -> None:
+def test_wrong_auto_offset_reset_is_refused(value: str | None) -> None:
     with pytest.raises(ConfigError, match=r"valid values: \[latest, earliest, none, by_duration:PnDTnHnMn.nS\]"):
         consumer(auto_offset_reset=value)
 
@@ -246,7 +246,7 @@ def test_transactions_need_idempotence(settings: dict[str, Any], why: str) -> No
         producer(transactional_id="t", **settings)
 
 
-def test_two_phase_commit() -> None:
+def test_two_phase_commit_needs_transactional_id() -> None:
     assert producer(transactional_id="t", transaction_two_phase_commit_enable=True)[
         "transaction.two.phase.commit.enable"
     ]
@@ -256,19 +256,19 @@ def test_two_phase_commit() -> None:
         producer(transactional_id="t", transaction_two_phase_commit_enable=True, transaction_timeout_ms=60_000)
 
 
-def test_words_in_any_case() -> None:
+def test_enumerated_values_ignore_case() -> None:
     config = consumer(security_protocol="plaintext", metadata_recovery_strategy="NONE", group_protocol="CLASSIC")
     assert config["security.protocol"] == "PLAINTEXT"
     assert config["metadata.recovery.strategy"] == "none"
     assert config["group.protocol"] == "classic"
 
 
-def test_javas_jmx_reporter_is_passed_over() -> None:
+def test_javas_jmx_reporter_is_ignored() -> None:
     assert producer()["metric.reporters"] == []
     assert producer(metric_reporters=[JMX_REPORTER, dict])["metric.reporters"] == [dict]
 
 
-def test_javas_serializers_stand_for_ours() -> None:
+def test_javas_serializer_names_select_ours() -> None:
     java = "org.apache.kafka.common.serialization.StringSerializer"
     assert ProducerConfig({"bootstrap.servers": "a", "key.serializer": java})["key.serializer"] is StringSerializer
 
@@ -278,7 +278,7 @@ def test_partitioners_may_be_named(name: str) -> None:
     assert producer(partitioner=f" {name} ")["partitioner.class"] == name, "the producer knows what it stands for"
 
 
-def test_clients_connect_to_this_machine_by_default() -> None:
+def test_bootstrap_servers_default_to_localhost() -> None:
     assert ProducerConfig()["bootstrap.servers"] == ["localhost:9092"]
     assert ConsumerConfig()["bootstrap.servers"] == ["localhost:9092"]
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
@@ -286,7 +286,7 @@ def test_clients_connect_to_this_machine_by_default() -> None:
 
 
 @pytest.mark.parametrize("config", TABLES.values())
-def test_bootstrap_servers(config: type[AbstractConfig]) -> None:
+def test_bootstrap_servers_accept_list_or_text(config: type[AbstractConfig]) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         config(bootstrap_servers=[])
     assert config(bootstrap_servers=["a:1", "b:2"])["bootstrap.servers"] == ["a:1", "b:2"]
@@ -316,7 +316,7 @@ def test_a_consumers_timeouts_must_not_contradict_each_other(settings: dict[str,
         consumer(**settings)
 
 
-def test_a_consumers_timeouts_that_go_together() -> None:
+def test_default_api_timeout_follows_request_timeout() -> None:
     assert consumer(request_timeout_ms=70_000)["default.api.timeout.ms"] == 70_000
     assert consumer(request_timeout_ms=600_000, connections_max_idle_ms=-1)["default.api.timeout.ms"] == 600_000
     assert consumer(request_timeout_ms=1_000, default_api_timeout_ms=1_000)["default.api.timeout.ms"] == 1_000
@@ -459,7 +459,7 @@ def test_kafka_pythons_consumer_arguments_are_known() -> None:
     assert consumer(consumer_timeout_ms=500)["consumer.timeout.ms"] == 500
 
 
-def test_kafka_pythons_own_arguments_are_all_in_the_lists() -> None:
+def test_kafka_pythons_own_arguments_are_all_listed() -> None:
     kafka = pytest.importorskip("kafka", reason="kafka-python tells its arguments")
     shared = SHARED_BY_KAFKA_PYTHON.keys() | {"bootstrap_servers", "kafka_client", "default_offset_commit_callback"}
     assert kafka.KafkaProducer.DEFAULT_CONFIG.keys() <= shared | PRODUCER_OF_KAFKA_PYTHON.keys()
@@ -488,7 +488,7 @@ def test_arguments_without_effect_warn(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("name", [*_RENAMED, *_ADVICE])
-def test_librdkafkas_names_get_advice(name: str) -> None:
+def test_librdkafka_keys_are_refused_with_advice(name: str) -> None:
     for config in (ProducerConfig, ConsumerConfig):
         with pytest.raises(ConfigError, match="this is librdkafka's"):
             config({"bootstrap.servers": "a", name: 1})

@@ -50,7 +50,7 @@ def names_of(config: Any) -> list[str]:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_settings(make: Callable[..., Any], valid: dict[str, Any], names: tuple[str, ...]) -> None:
+def test_odd_settings_are_refused(make: Callable[..., Any], valid: dict[str, Any], names: tuple[str, ...]) -> None:
     refused = 0
     made = make(**valid)
     for name in (*names_of(getattr(made, "config", made)), *names):
@@ -75,7 +75,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize(("name", "cls"), CLASSES, ids=lambda value: getattr(value, "__name__", value))
-def test_odd_settings_are_refused_or_make_clients_that_close(name: str, cls: Any) -> None:
+def test_client_with_odd_setting_is_refused_or_closes(name: str, cls: Any) -> None:
     """What is not found wrong in the configuration is when the client is created, which then closes its parts."""
     valid = GROUP if cls is KafkaShareConsumer else SERVERS
     refused = 0
@@ -89,7 +89,7 @@ def test_odd_settings_are_refused_or_make_clients_that_close(name: str, cls: Any
     assert refused > 30
 
 
-def test_none_is_no_number() -> None:
+def test_none_is_refused_as_number() -> None:
     for name in ("check_crcs", "socket_connection_setup_timeout_ms", "heartbeat_interval_ms"):
         with pytest.raises(ConfigError, match=r"= None: it must be"):
             ConsumerConfig(**SERVERS, **{name: None})

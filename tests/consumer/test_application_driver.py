@@ -38,7 +38,7 @@ def driven() -> Driven:
     return Driven()
 
 
-def test_the_value_of_a_future(driven: Driven) -> None:
+def test_result_returns_the_value_of_a_future(driven: Driven) -> None:
     driven.harness.client.prepare_response(metadata_response({TOPIC: 2}))
     found = driven.result(driven.topics.describe_topics([TOPIC], 1000))
     assert list(found) == [TOPIC]
@@ -50,19 +50,19 @@ def test_a_future_that_is_done_needs_no_poll(driven: Driven) -> None:
     assert driven.result(driven.topics.describe_topics([], 1000)) == {}
 
 
-def test_the_error_of_a_future(driven: Driven) -> None:
+def test_result_raises_the_error_of_a_future(driven: Driven) -> None:
     driven.harness.client.prepare_response(metadata_response({}, errors={"x": InvalidTopicError.code}))
     with pytest.raises(InvalidTopicError, match="'x'"):
         driven.result(driven.topics.describe_topics(["x"], 1000))
 
 
-def test_the_time_is_over(driven: Driven) -> None:
+def test_result_times_out(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 10
     with pytest.raises(KafkaTimeoutError, match="no metadata of topic 'test' within 50 ms"):
         driven.result(driven.topics.describe_topics([TOPIC], 50))
 
 
-def test_a_wakeup_ends_the_wait_and_what_was_waited_for(driven: Driven) -> None:
+def test_wakeup_ends_the_wait_and_its_future(driven: Driven) -> None:
     future = driven.topics.describe_topics([TOPIC], 1000)
     driven.driver.wakeup()
     with pytest.raises(WakeupError):
@@ -77,7 +77,7 @@ def test_a_wakeup_ends_the_wait_and_what_was_waited_for(driven: Driven) -> None:
     assert not driven.harness.client.requests
 
 
-def test_a_condition(driven: Driven) -> None:
+def test_run_until_returns_whether_the_condition_holds(driven: Driven) -> None:
     timer = driven.harness.timer(50)
     seen: list[int] = []
 
@@ -92,7 +92,7 @@ def test_a_condition(driven: Driven) -> None:
     assert timer.expired
 
 
-def test_a_condition_that_a_wakeup_does_not_end(driven: Driven) -> None:
+def test_run_until_can_ignore_a_wakeup(driven: Driven) -> None:
     driven.harness.clock.auto_tick_ms = 10
     driven.driver.wakeup()
     assert not driven.driver.run_until(lambda: False, driven.harness.timer(50), wakeup=False)
@@ -137,7 +137,7 @@ def test_step_waits_for_backoff_manager_or_timer(driven: Driven) -> None:
     assert (timeouts[0], timeouts[1], timeouts[3]) == (0, 100, 400)
 
 
-def test_metadata_errors_come_out_of_a_step(driven: Driven) -> None:
+def test_step_raises_metadata_errors(driven: Driven) -> None:
     driven.harness.subscriptions.subscribe({"secret"})
     driven.harness.client.update_metadata(metadata_response({}, errors={"secret": 29}))
     with pytest.raises(TopicAuthorizationError, match="secret"):
@@ -184,7 +184,7 @@ def test_work_due_shortly_before_a_call_ends_is_left_to_the_next_call(
 
 
 @pytest.mark.parametrize("woken", ["never", "before", "meanwhile"])
-def test_fetches_go_on_only_while_a_call_waits_for_records_and_nobody_wakes_it(driven: Driven, woken: str) -> None:
+def test_fetches_continue_only_while_a_call_waits_for_records(driven: Driven, woken: str) -> None:
     network, driver = driven.harness.network, driven.driver
     seen: list[bool] = []
     poll = driven.harness.client.poll

@@ -30,7 +30,7 @@ def test_unknown_strategies_are_refused(text: str) -> None:
         AutoOffsetResetStrategy.from_string(text)
 
 
-def test_compared_by_meaning() -> None:
+def test_equal_durations_are_equal_strategies() -> None:
     hour = AutoOffsetResetStrategy.from_string("by_duration:PT1H")
     assert hour == AutoOffsetResetStrategy.from_string("by_duration:PT60M")
     assert len({hour, AutoOffsetResetStrategy.from_string("by_duration:PT60M")}) == 1

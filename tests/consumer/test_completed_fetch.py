@@ -58,7 +58,7 @@ def txn(offset: int, values: list[bytes | None], producer_id: int) -> bytes:
     return batch(offset, values, producer_id=producer_id, transactional=True)
 
 
-def test_committed_and_aborted_transactions() -> None:
+def test_read_committed_skips_aborted_records() -> None:
     records = (
         txn(0, [b"a0", b"a1"], 1)
         + txn(2, [b"b2"], 2)
@@ -72,19 +72,19 @@ def test_committed_and_aborted_transactions() -> None:
     assert fetch.next_fetch_offset == 7
 
 
-def test_uncommitted_reads_everything_but_markers() -> None:
+def test_read_uncommitted_skips_only_markers() -> None:
     records = txn(0, [b"a"], 1) + marker(1, 1, commit=False) + txn(2, [b"b"], 1) + marker(3, 1, commit=True)
     fetch = completed(records)
     assert read_all(fetch, READ_UNCOMMITTED) == [b"a", b"b"]
     assert fetch.next_fetch_offset == 4
 
 
-def test_producer_that_aborts_and_then_commits() -> None:
+def test_only_the_committed_transaction_is_returned() -> None:
     records = txn(0, [b"bad"], 1) + marker(1, 1, commit=False) + txn(2, [b"good"], 1) + marker(3, 1, commit=True)
     assert read_all(completed(records, aborted=[(1, 0)])) == [b"good"]
 
 
-def test_producer_that_aborts_twice() -> None:
+def test_records_of_both_aborts_are_skipped() -> None:
     records = b"".join(
         (
             txn(0, [b"bad"], 1),
@@ -101,16 +101,16 @@ def test_producer_that_aborts_twice() -> None:
     assert fetch.next_fetch_offset == 7
 
 
-def test_aborted_transaction_that_began_before_the_position() -> None:
+def test_aborted_transaction_started_before_the_position_is_skipped() -> None:
     assert read_all(completed(txn(5, [b"bad"], 1) + marker(6, 1, commit=False), aborted=[(1, 0)], offset=5)) == []
 
 
-def test_records_outside_of_transactions_of_a_producer_that_aborts() -> None:
+def test_non_transactional_records_of_an_aborting_producer_are_read() -> None:
     records = batch(0, [b"idempotent"], producer_id=1) + txn(1, [b"bad"], 1) + marker(2, 1, commit=False)
     assert read_all(completed(records, aborted=[(1, 0)])) == [b"idempotent"]
 
 
-def test_abort_marker_without_records_to_abort() -> None:
+def test_abort_marker_without_records_is_skipped() -> None:
     # Compaction removed all records of the transaction.
     fetch = completed(marker(3, 1, commit=False) + txn(4, [b"good"], 1) + marker(5, 1, commit=True))
     assert read_all(fetch) == [b"good"]
@@ -128,7 +128,7 @@ def test_only_aborted_records_move_the_position_without_records() -> None:
     assert harness.position(TP0) == 3
 
 
-def test_empty_batches() -> None:
+def test_empty_batches_are_skipped() -> None:
     empty = bytes(write_empty_header(1, 0, 0, 3, 9, 1, 0, 1000))
     fetch = completed(batch(0, [b"a"]) + empty + batch(10, [b"b"]))
     assert read_all(fetch) == [b"a", b"b"]
@@ -137,7 +137,7 @@ def test_empty_batches() -> None:
     assert fetch.next_fetch_offset == 10
 
 
-def test_gaps_between_and_in_batches() -> None:
+def test_offset_gaps_are_skipped() -> None:
     builder = MemoryRecordsBuilder(base_offset=0)
     for offset in (0, 3, 7):
         builder.append_with_offset(offset, 1000, None, b"%d" % offset)
@@ -148,7 +148,7 @@ def test_gaps_between_and_in_batches() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats(magic: int) -> None:
+def test_old_message_formats_are_read(magic: int) -> None:
     builder = MemoryRecordsBuilder(base_offset=5, magic=magic, timestamp_type=-1 if magic == 0 else 0)
     builder.append(1000 if magic else -1, b"k", b"v0")
     builder.append(1000 if magic else -1, None, b"v1")
@@ -172,7 +172,7 @@ def test_old_formats(magic: int) -> None:
 @pytest.mark.parametrize(
     "kind", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
 )
-def test_compressed_batches(kind: CompressionType) -> None:
+def test_compressed_batches_are_read(kind: CompressionType) -> None:
     builder = MemoryRecordsBuilder(compression=Compression.of(kind))
     for index in range(100):
         builder.append(1000, None, b"value %d" % index)
@@ -181,7 +181,7 @@ def test_compressed_batches(kind: CompressionType) -> None:
     assert read_all(fetch, step=3) == [b"value %d" % index for index in range(90, 100)]
 
 
-def test_bytes_that_are_no_batches() -> None:
+def test_malformed_batch_raises_with_its_offset() -> None:
     fetch = completed(batch(0, [b"a"]) + b"\xff" * 80)
     config = FetchConfig()
     assert [record.value for record in fetch.fetch_records(config, Deserializers(), 10)] == [b"a"]
@@ -194,7 +194,7 @@ def test_bytes_that_are_no_batches() -> None:
     assert fetch.fetch_records(config, Deserializers(), 10) == []
 
 
-def test_drained_fetch_lets_the_response_go() -> None:
+def test_drained_fetch_releases_the_response() -> None:
     fetch = completed(batch(0, [b"a"]))
     assert read_all(fetch) == [b"a"]
     assert fetch.partition_data.records is None
@@ -262,7 +262,7 @@ def _ends_after(log: list[bytes], first: int, aborted: tuple[int, int]) -> bool:
     return False
 
 
-def test_position_keeps_the_epoch_of_what_was_read() -> None:
+def test_position_has_the_epoch_of_the_last_read_record() -> None:
     harness = Harness()
     harness.assign(TP0)
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"], epoch=1) + batch(1, [b"b"], epoch=4))})
@@ -274,9 +274,7 @@ def test_position_keeps_the_epoch_of_what_was_read() -> None:
 
 
 @pytest.mark.parametrize("read_before", [0, 2])
-def test_the_error_of_a_signal_handler_that_calls_the_consumer_ends_the_call(
-    monkeypatch: pytest.MonkeyPatch, read_before: int
-) -> None:
+def test_signal_handler_error_ends_the_call(monkeypatch: pytest.MonkeyPatch, read_before: int) -> None:
     """The handler strikes after records were read and before the offset moves past them.
 
     The records must not be returned: nobody would know that the next call begins with them.

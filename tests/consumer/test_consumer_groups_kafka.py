@@ -171,9 +171,7 @@ def running(brokers: AnyKafka, topic: str, group_id: str, instance_id: str = "")
             process.kill()
 
 
-def test_the_partitions_of_a_member_that_was_killed(
-    impatient_brokers: AnyKafka, topic: str, group_id: str, join: Join
-) -> None:
+def test_partitions_of_a_killed_member_move(impatient_brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
     impatient_brokers.create_topic(topic, partitions=4)
     with running(impatient_brokers, topic, group_id):
         one = join()
@@ -212,7 +210,7 @@ def test_a_static_member_comes_back_to_its_partitions(brokers: AnyKafka, topic: 
     assert again.group_metadata().group_instance_id == "a"
 
 
-def test_an_instance_id_in_use(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_instance_id_in_use_is_refused(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(topic)
     first = join(group_instance_id="a")
     poll_until(first.assignment, first)
@@ -226,14 +224,14 @@ def test_an_instance_id_in_use(brokers: AnyKafka, topic: str, join: Join) -> Non
     poll_until(second.assignment, second)
 
 
-def test_an_assignor_that_the_brokers_do_not_have(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_unknown_remote_assignor_is_refused(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(topic)
     member = join(group_remote_assignor="mine")
     with pytest.raises(UnsupportedAssignorError, match="'mine'"):
         poll_until(lambda: False, member)
 
 
-def test_the_brokers_assignor_is_chosen(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_remote_assignor_is_used(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(topic, partitions=4)
     members = [join(group_remote_assignor="range", group_instance_id=f"i{number}") for number in range(2)]
     poll_until(shared(4, *members), *members)
@@ -243,7 +241,7 @@ def test_the_brokers_assignor_is_chosen(brokers: AnyKafka, topic: str, join: Joi
     ]
 
 
-def test_topics_by_pattern(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_pattern_adds_matching_new_topics(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(f"{topic}-1", partitions=2)
     member = join(metadata_max_age_ms=500)
     member.unsubscribe()
@@ -254,7 +252,7 @@ def test_topics_by_pattern(brokers: AnyKafka, topic: str, join: Join) -> None:
     poll_until(lambda: member.assignment() == expected, member)
 
 
-def test_topics_by_a_pattern_of_the_brokers(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_brokers_match_a_subscription_pattern(brokers: AnyKafka, topic: str, join: Join) -> None:
     brokers.create_topic(f"{topic}-1", partitions=2)
     brokers.create_topic(f"{topic}-other")
     produce(brokers, f"{topic}-1", 10, partitions=2)
@@ -271,7 +269,7 @@ def test_topics_by_a_pattern_of_the_brokers(brokers: AnyKafka, topic: str, join:
     assert {record.topic for record in seen} == {f"{topic}-1", f"{topic}-2"}
 
 
-def test_a_pattern_that_the_brokers_cannot_match(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_invalid_broker_pattern_raises(brokers: AnyKafka, topic: str, join: Join) -> None:
     member = join()
     member.unsubscribe()
     member.subscribe(pattern=SubscriptionPattern("("))
@@ -279,7 +277,7 @@ def test_a_pattern_that_the_brokers_cannot_match(brokers: AnyKafka, topic: str, 
         poll_until(lambda: False, member)
 
 
-def test_another_subscription(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_changed_subscription_moves_assignment(brokers: AnyKafka, topic: str, join: Join) -> None:
     other = f"{topic}-other"
     brokers.create_topic(topic, partitions=2)
     brokers.create_topic(other, partitions=1)
@@ -332,7 +330,7 @@ def test_offsets_of_a_member_that_was_removed_are_refused(
     assert member.committed(TopicPartition(topic, 0)) is None
 
 
-def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+def test_group_is_shared_with_confluent_kafka(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
     brokers.create_topic(topic, partitions=4)
     ours = join()
     theirs = confluent_kafka.Consumer(
@@ -352,7 +350,7 @@ def test_in_one_group_with_confluent_kafka(brokers: AnyKafka, topic: str, group_
 
 
 @pytest.mark.java
-def test_in_one_group_with_java(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+def test_group_is_shared_with_java(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
     brokers.create_topic(topic, partitions=4)
     ours = join()
     theirs = Java(Place(brokers.bootstrap_servers, group_id, topic, CONSUMER_PROTOCOL))
@@ -388,7 +386,7 @@ class _CommittedReads:
         eventually(once, 30, every_s=0)
 
 
-def test_a_live_migration_between_the_protocols(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_live_protocol_migration_loses_no_commit(brokers: AnyKafka, topic: str, join: Join) -> None:
     """Members of the classic protocol are replaced one by one, and then the other way round. No commit is lost.
 
     Automatic commits would not do: when the last member of the consumer protocol leaves, Kafka refuses commits of
@@ -442,13 +440,13 @@ _JOIN: dict[str, Any] = {
         ({"group_id": ""}, "INVALID_REQUEST"),
     ],
 )
-def test_heartbeats_are_refused_alike(
+def test_kafka_and_embedded_refuse_same_heartbeats(
     brokers: AnyKafka, group_id: str, changes: dict[str, Any], error: str | None
 ) -> None:
     assert ask(brokers, group_id, [{**_JOIN, **changes}]) == [error]
 
 
-def test_members_are_refused_alike(brokers: AnyKafka, group_id: str) -> None:
+def test_kafka_and_embedded_refuse_same_members(brokers: AnyKafka, group_id: str) -> None:
     beat = {"member_id": "a", "instance_id": "i"}
     dialogue: list[tuple[dict[str, Any], str | None]] = [
         ({**_JOIN, "instance_id": "i"}, None),

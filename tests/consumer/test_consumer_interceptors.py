@@ -38,7 +38,7 @@ class Fails(Adds):
         raise RuntimeError("close")
 
 
-def test_chain_goes_on_after_a_failure_which_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_chain_continues_after_a_failure_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     first, last = Adds("first"), Adds("last")
     interceptors = ConsumerInterceptors([first, Fails("x"), last, object()], LogContext("[c] "))
     offsets = {TopicPartition("a", 0): OffsetAndMetadata(1)}

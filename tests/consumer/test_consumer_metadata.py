@@ -26,7 +26,7 @@ def update(metadata: ConsumerMetadata, response: MetadataResponse) -> set[str]:
     return set(metadata.fetch().topics)
 
 
-def test_subscribed_topics() -> None:
+def test_metadata_request_has_topics_of_all_members() -> None:
     subscriptions, metadata = make()
     subscriptions.subscribe({"a", "b"})
     subscriptions.group_subscribe({"c"})
@@ -36,19 +36,19 @@ def test_subscribed_topics() -> None:
     assert update(metadata, metadata_response({"a": 1, "c": 1, "x": 1})) == {"a", "c"}
 
 
-def test_no_creation_on_request() -> None:
+def test_auto_topic_creation_can_be_disabled() -> None:
     subscriptions, metadata = make(**{"allow.auto.create.topics": False})
     subscriptions.subscribe({"a"})
     assert not metadata.new_metadata_request_builder().request.allow_auto_topic_creation
 
 
-def test_manual_assignment() -> None:
+def test_metadata_request_has_assigned_topics() -> None:
     subscriptions, metadata = make()
     subscriptions.assign_from_user([TopicPartition("a", 0)])
     assert metadata.new_metadata_request_builder().topics == ["a"]
 
 
-def test_pattern_asks_for_all_and_keeps_what_matches() -> None:
+def test_pattern_requests_all_topics_and_keeps_matches() -> None:
     subscriptions, metadata = make()
     subscriptions.subscribe_pattern(re.compile("[_a].*"))
     assert metadata.new_metadata_request_builder().request.topics is None
@@ -61,7 +61,7 @@ def test_pattern_asks_for_all_and_keeps_what_matches() -> None:
     assert update(metadata, response) == {"a1", "__consumer_offsets"}
 
 
-def test_transient_topics() -> None:
+def test_transient_topics_are_requested_until_cleared() -> None:
     subscriptions, metadata = make()
     subscriptions.subscribe({"a"})
     update(metadata, metadata_response({"a": 1}))

@@ -61,7 +61,7 @@ def share(*members: Consumer) -> None:
     eventually(shared, 30.0, f"{len(members)} equal shares", every_s=0)
 
 
-def test_members_read_on_during_a_rebalance(
+def test_cooperative_members_keep_reading_during_a_rebalance(
     any_kafka: AnyKafka, topic: str, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading, waiting = join(client_id="reading"), join()
@@ -95,7 +95,7 @@ def test_members_read_on_during_a_rebalance(
     assert reading.assignment() < kept
 
 
-def test_from_the_default_to_cooperative_members_by_restarts(join: Join) -> None:
+def test_rolling_restarts_switch_to_the_cooperative_protocol(join: Join) -> None:
     """Members with the default offer both assignors, so those with the newer one alone can replace them one by one."""
     default = "range, cooperative-sticky"
     old = [join(default), join(default)]

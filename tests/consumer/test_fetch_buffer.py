@@ -24,7 +24,7 @@ class CountingFetch:
         self.drained += 1
 
 
-def test_fetches_of_other_partitions_are_let_go_once() -> None:
+def test_fetches_of_other_partitions_are_drained_once() -> None:
     buffer = FetchBuffer(LogContext())
     fetches: list[Any] = [CountingFetch(tp) for tp in (A, B, A, B)]
     buffer.next_in_line_fetch = fetches[0]
@@ -36,7 +36,7 @@ def test_fetches_of_other_partitions_are_let_go_once() -> None:
     assert [buffer.poll(), buffer.poll(), buffer.poll()] == [fetches[1], fetches[3], None]
 
 
-def test_closing_lets_everything_go() -> None:
+def test_close_drains_all_fetches() -> None:
     buffer = FetchBuffer(LogContext())
     fetches: list[Any] = [CountingFetch(A), CountingFetch(B)]
     buffer.next_in_line_fetch = fetches[0]

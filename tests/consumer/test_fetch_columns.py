@@ -160,17 +160,17 @@ def compare(records: bytes, chosen: Any) -> None:
 
 
 @given(answers(), ways)
-def test_in_one_go_and_batch_by_batch(records: bytes, chosen: Any) -> None:
+def test_bulk_read_equals_batch_by_batch_read(records: bytes, chosen: Any) -> None:
     compare(records, chosen)
 
 
 @given(answers(), ways, st.data())
-def test_with_hostile_bytes(records: bytes, chosen: Any, data: st.DataObject) -> None:
+def test_corrupt_bytes_fail_alike_on_every_path(records: bytes, chosen: Any, data: st.DataObject) -> None:
     compare(with_damage(records, data), chosen)
 
 
 @given(answers(), ways, st.data())
-def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen: Any, data: st.DataObject) -> None:
+def test_corrupt_bytes_with_valid_crc_fail_alike(records: bytes, chosen: Any, data: st.DataObject) -> None:
     hostile = with_damage_behind_the_checksum(records, data)
     if hostile is not None:
         compare(hostile, chosen)
@@ -178,7 +178,7 @@ def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen:
 
 @pytest.mark.parametrize("check_crcs", [False, True])
 @pytest.mark.parametrize(("magic", "base_offset"), [(0, MAX_INT64), (1, MAX_INT64), (1, -1), (2, MAX_INT64), (2, -1)])
-def test_offsets_that_cannot_be(magic: int, base_offset: int, check_crcs: bool) -> None:
+def test_impossible_offsets_are_refused(magic: int, base_offset: int, check_crcs: bool) -> None:
     """The CRC does not cover them, so they are checked with check.crcs=false, too."""
     records = bytearray(build([Record(0, 5, None, b"v")], magic=magic))
     records[:8] = base_offset.to_bytes(8, "big", signed=True)
@@ -193,7 +193,7 @@ def test_offsets_that_cannot_be(magic: int, base_offset: int, check_crcs: bool) 
 
 @settings(max_examples=20)
 @given(st.integers(0, 1 << 30))
-def test_many_batches(seed: int) -> None:
+def test_many_batches_are_read_alike(seed: int) -> None:
     rng = random.Random(seed)
     records = b"".join(batch(50 * number, [b"%d" % rng.randrange(1000)] * 50) for number in range(40))
     for offset, step, max_bytes, ends in (
@@ -228,7 +228,7 @@ def test_up_to_an_offset(way: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_behind_the_end_is_not_decompressed(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_beyond_the_end_is_not_decompressed(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     records = batch(0, [b"a"] * 3) + batch(3, [b"b"] * 3)
     opened: list[int] = []
     real = columns.ColumnCursor._open
@@ -247,7 +247,7 @@ def test_a_batch_behind_the_end_is_not_decompressed(way: Any, monkeypatch: pytes
     assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 4) == 1
 
 
-def test_an_answer_is_one_buffer_for_views(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_of_a_response_share_one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "decode_batches", COMPILED[1])
     records = b"".join(batch(2 * number, [b"a value that is long %d" % number] * 2) for number in range(5))
     target = Columns(["value"], views=True)
@@ -271,7 +271,7 @@ def test_truncated_last_batch_is_ignored() -> None:
     assert fetch.is_consumed
 
 
-def test_positions_within_a_batch_have_its_epoch() -> None:
+def test_position_within_a_batch_has_its_epoch() -> None:
     fetch = completed(batch(0, [b"a"] * 3, epoch=1) + batch(3, [b"b"] * 3, epoch=2), [], 0)
     assert fetch.fetch_columns(FetchConfig(), Columns(), 4) == 4
     assert (fetch.next_fetch_offset, fetch.last_epoch) == (4, 2)

@@ -74,7 +74,7 @@ def nothing_more(consumer: KafkaConsumer[Any, Any]) -> bool:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_all_codecs(any_kafka: AnyKafka, topic: str, consume: Consume, codec: str) -> None:
+def test_records_of_every_codec_are_read(any_kafka: AnyKafka, topic: str, consume: Consume, codec: str) -> None:
     any_kafka.create_topic(topic)
     values = [b"value %d" % index for index in range(3000)]
     produce(any_kafka.bootstrap_servers, topic, values, compression_type=codec, linger_ms=50)
@@ -87,7 +87,7 @@ def test_all_codecs(any_kafka: AnyKafka, topic: str, consume: Consume, codec: st
     assert consumer.position(TopicPartition(topic, 0)) == 3000
 
 
-def test_batch_larger_than_all_limits_comes_whole(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_oversized_batch_is_returned_whole(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     values = [bytes([index]) * 200_000 for index in range(3)]
     produce(any_kafka.bootstrap_servers, topic, values)
@@ -95,7 +95,7 @@ def test_batch_larger_than_all_limits_comes_whole(any_kafka: AnyKafka, topic: st
     assert [record.value for record in take(consumer, 3)] == values
 
 
-def test_many_partitions_in_one_session(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_one_session_fetches_many_partitions(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic, partitions=50)
     partitions = [TopicPartition(topic, index) for index in range(50)]
     consumer = consume(*partitions)
@@ -138,7 +138,7 @@ def test_undecodable_record(any_kafka: AnyKafka, topic: str, consume: Consume) -
     assert [record.value for record in take(consumer, 1)] == [4]
 
 
-def test_metrics(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_metrics_count_records_and_lag(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka.bootstrap_servers, topic, [b"x" * 100] * 1000)
     consumer = consume(TopicPartition(topic, 0))
@@ -159,7 +159,7 @@ class Doubles:
         return {tp: [record for record in list_ for _ in range(2)] for tp, list_ in records.items()}
 
 
-def test_interceptor(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_interceptor_changes_returned_records(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka.bootstrap_servers, topic, [b"a"])
     consumer = consume(TopicPartition(topic, 0), interceptor_classes=[Doubles()])
@@ -213,7 +213,7 @@ def test_reset_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) ->
     assert [record.value for record in take(consumer, 1)] == [b"new"]
 
 
-def test_out_of_range_after_records_were_deleted(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_deleted_records_reset_the_position(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     produce(any_kafka.bootstrap_servers, topic, [b"%d" % index for index in range(10)])
@@ -227,7 +227,7 @@ def test_out_of_range_after_records_were_deleted(any_kafka: AnyKafka, topic: str
     assert consumer.beginning_offsets([tp]) == {tp: 6}
 
 
-def test_questions_about_offsets(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_offset_lookups_agree_with_the_admin_client(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic, partitions=2)
     tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     produce(any_kafka.bootstrap_servers, topic, [b"a", b"b", b"c"], timestamps=[1000, 2000, 3000])
@@ -291,7 +291,7 @@ def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> No
 
 
 @pytest.mark.slow
-def test_connection_cut_at_every_byte_of_an_answer(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_connection_cut_at_any_byte_loses_no_records(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     with any_kafka.proxies() as proxies:
@@ -316,7 +316,7 @@ def test_connection_cut_at_every_byte_of_an_answer(any_kafka: AnyKafka, topic: s
         consumer.close()
 
 
-def test_broker_that_does_not_answer(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+def test_silent_broker_is_replaced_by_a_new_leader(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
     produce(any_cluster.bootstrap_servers, topic, [b"a"] * 10, acks="all")
@@ -333,7 +333,7 @@ def test_broker_that_does_not_answer(any_cluster: AnyKafka, topic: str, consume:
 
 
 @pytest.mark.slow
-def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) -> None:
+def test_compacted_topic_is_read_completely(start_kafka: StartKafka, topic: str, consume: Consume) -> None:
     """A compacted topic with gaps, empty batches and a compacted end is read correctly."""
     with start_kafka({"log.cleaner.backoff.ms": 100}) as cluster:
         servers = cluster.bootstrap_servers
@@ -395,7 +395,7 @@ def test_compacted_topic(start_kafka: StartKafka, topic: str, consume: Consume) 
 # --- three brokers ----------------------------------------------------------------------------------------------------
 
 
-def test_closest_replica(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+def test_consumer_reads_from_the_closest_replica(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
     produce(any_cluster.bootstrap_servers, topic, [b"a"])
@@ -409,7 +409,7 @@ def test_closest_replica(any_cluster: AnyKafka, topic: str, consume: Consume) ->
     assert [record.value for record in take(consumer, 20, 60)] == values
 
 
-def test_leader_moves(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+def test_leader_changes_lose_no_records(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
     consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers)
@@ -422,7 +422,7 @@ def test_leader_moves(any_cluster: AnyKafka, topic: str, consume: Consume) -> No
     assert seen == list(range(80))
 
 
-def test_leader_dies(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+def test_killed_leader_loses_no_records(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     tp = TopicPartition(topic, 0)
     consumer = consume(tp, bootstrap_servers=any_cluster.bootstrap_servers, max_poll_records=10)
@@ -435,7 +435,7 @@ def test_leader_dies(any_cluster: AnyKafka, topic: str, consume: Consume) -> Non
 
 
 @pytest.mark.slow
-def test_log_truncation(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
+def test_log_truncation_is_detected(any_cluster: AnyKafka, topic: str, consume: Consume) -> None:
     """A replica that missed records becomes leader, which truncates records already read (KIP-320)."""
     any_cluster.create_topic(
         topic,
@@ -463,7 +463,7 @@ def test_log_truncation(any_cluster: AnyKafka, topic: str, consume: Consume) -> 
     assert (record.offset, record.value) == (10, b"new")
 
 
-def test_topic_made_anew(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_recreated_topic_is_read_from_its_start(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     produce(any_kafka.bootstrap_servers, topic, [b"old %d" % index for index in range(10)])

@@ -123,17 +123,17 @@ def compare(records: bytes, chosen: Any) -> None:
 
 
 @given(answers(), ways)
-def test_in_one_go_and_batch_by_batch(records: bytes, chosen: Any) -> None:
+def test_bulk_read_equals_batch_by_batch_read(records: bytes, chosen: Any) -> None:
     compare(records, chosen)
 
 
 @given(answers(), ways, st.data())
-def test_with_hostile_bytes(records: bytes, chosen: Any, data: st.DataObject) -> None:
+def test_corrupt_bytes_fail_alike_on_every_path(records: bytes, chosen: Any, data: st.DataObject) -> None:
     compare(with_damage(records, data), chosen)
 
 
 @given(answers(), ways, st.data())
-def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen: Any, data: st.DataObject) -> None:
+def test_corrupt_bytes_with_valid_crc_fail_alike(records: bytes, chosen: Any, data: st.DataObject) -> None:
     hostile = with_damage_behind_the_checksum(records, data)
     if hostile is not None:
         compare(hostile, chosen)
@@ -141,7 +141,7 @@ def test_with_hostile_bytes_and_a_checksum_that_is_right(records: bytes, chosen:
 
 @settings(max_examples=20)
 @given(st.integers(0, 1 << 30))
-def test_many_batches(seed: int) -> None:
+def test_many_batches_are_read_alike(seed: int) -> None:
     rng = random.Random(seed)
     records = b"".join(batch(50 * number, [b"%d" % rng.randrange(1000)] * 50) for number in range(40))
     for offset, steps in ((0, [1 << 30]), (777, [333]), (0, [500, -500]), (0, [50, 49, 51])):
@@ -157,7 +157,7 @@ def test_the_last_record_drains_the_response() -> None:
 
 
 @pytest.mark.usefixtures("_way")
-def test_positions_within_a_batch_have_its_epoch() -> None:
+def test_position_within_a_batch_has_its_epoch() -> None:
     fetch = completed(batch(0, [b"a"] * 3, epoch=1) + batch(3, [b"b"] * 3, epoch=2), [], 0)
     assert len(fetch.fetch_records(FetchConfig(), Deserializers(), 4)) == 4
     assert (fetch.next_fetch_offset, fetch.last_epoch) == (4, 2)
@@ -181,7 +181,7 @@ def test_a_deserializer_is_called_once_for_each_attempt() -> None:
 
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
-def test_a_deserializer_that_ends_the_program(raised: type[BaseException]) -> None:
+def test_deserializer_can_raise_system_exit(raised: type[BaseException]) -> None:
     def ends(_topic: str, _headers: Headers, data: bytes) -> bytes:
         if data == b"b":
             raise raised
@@ -192,7 +192,7 @@ def test_a_deserializer_that_ends_the_program(raised: type[BaseException]) -> No
         fetch.fetch_records(FetchConfig(), Deserializers(None, ends), 9)
 
 
-def test_a_batch_inside_which_a_call_ended_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_read_batch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_cursor, "decode_batches", COMPILED[1])
     checked: list[int] = []
 

@@ -27,7 +27,7 @@ from tests.consumer.responses import batch, fetch_response, partition_data, topi
 from tests.consumer.unsent import message, respond
 
 
-def test_fetches_and_moves_the_position() -> None:
+def test_fetch_returns_records_and_advances_the_position() -> None:
     harness = Harness()
     harness.assign(TP0)
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", None]))})
@@ -41,7 +41,7 @@ def test_fetches_and_moves_the_position() -> None:
     assert harness.fetch_buffer.is_empty
 
 
-def test_request_says_what_the_configuration_says() -> None:
+def test_request_has_the_configured_limits() -> None:
     harness = Harness(
         {
             "fetch.min.bytes": 7,
@@ -96,7 +96,7 @@ def test_max_poll_records_spans_batches_and_polls() -> None:
     assert harness.collect_fetch().is_empty
 
 
-def test_fewer_records_on_request() -> None:
+def test_collect_accepts_a_smaller_limit() -> None:
     harness = Harness({"max.poll.records": 2})
     harness.assign(TP0)
     assert harness.fetches.create_fetch_requests() == 1
@@ -114,14 +114,14 @@ def test_the_last_record_frees_the_node_before_it_is_returned() -> None:
     assert harness.fetches.create_fetch_requests() == 1
 
 
-def test_a_position_inside_of_a_batch() -> None:
+def test_records_before_the_position_are_skipped() -> None:
     harness = Harness()
     harness.assign(TP0, offset=2)
     fetch = harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d"]))})
     assert offsets(fetch, TP0) == [2, 3]
 
 
-def test_seek_makes_what_was_fetched_stale() -> None:
+def test_seek_discards_fetched_records() -> None:
     harness = Harness()
     harness.assign(TP0)
     assert harness.fetches.create_fetch_requests() == 1
@@ -133,7 +133,7 @@ def test_seek_makes_what_was_fetched_stale() -> None:
     assert harness.fetches.create_fetch_requests() == 1
 
 
-def test_seek_between_polls_drops_the_rest() -> None:
+def test_seek_between_polls_drops_buffered_records() -> None:
     harness = Harness({"max.poll.records": 1})
     harness.assign(TP0)
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
@@ -142,7 +142,7 @@ def test_seek_between_polls_drops_the_rest() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
 
 
-def test_paused_partitions_keep_what_is_buffered() -> None:
+def test_paused_partitions_keep_buffered_records() -> None:
     harness = Harness({"max.poll.records": 1})
     harness.assign(TP0, TP1)
     data = {TP0: partition_data(TP0, batch(0, [b"a", b"b"])), TP1: partition_data(TP1, batch(0, [b"x"]))}
@@ -240,7 +240,7 @@ def test_without_new_metadata_a_node_is_asked_again_after_a_backoff() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.UnknownLeaderEpochError, errors.UnknownServerError])
-def test_passing_errors_are_tried_again(error: type[errors.BrokerError]) -> None:
+def test_retriable_errors_are_retried_after_a_backoff(error: type[errors.BrokerError]) -> None:
     harness = Harness()
     harness.assign(TP0)
     assert harness.fetch({TP0: partition_data(TP0, error_code=error.code)}).is_empty
@@ -250,7 +250,7 @@ def test_passing_errors_are_tried_again(error: type[errors.BrokerError]) -> None
     assert harness.fetches.create_fetch_requests() == 1
 
 
-def test_authorization_is_told_once_and_tried_again() -> None:
+def test_authorization_error_is_raised_once_per_fetch() -> None:
     harness = Harness()
     harness.assign(TP0)
     with pytest.raises(TopicAuthorizationError, match=TOPIC):
@@ -266,7 +266,7 @@ def test_corrupt_record_error_names_partition_and_offset() -> None:
         harness.fetch({TP0: partition_data(TP0, error_code=errors.CorruptRecordError.code)})
 
 
-def test_unexpected_errors_are_told() -> None:
+def test_unexpected_errors_are_raised() -> None:
     harness = Harness()
     harness.assign(TP0)
     with pytest.raises(errors.IllegalStateError, match="test-0 at offset 0"):
@@ -286,7 +286,7 @@ def test_an_error_waits_until_what_came_before_is_returned() -> None:
     assert harness.collect_fetch().is_empty
 
 
-def test_out_of_range_resets() -> None:
+def test_offset_out_of_range_requests_a_reset() -> None:
     harness = Harness({"auto.offset.reset": "earliest"})
     harness.assign(TP0)
     assert harness.fetch({TP0: partition_data(TP0, error_code=errors.OffsetOutOfRangeError.code)}).is_empty
@@ -294,7 +294,7 @@ def test_out_of_range_resets() -> None:
     assert harness.fetches.create_fetch_requests() == 0
 
 
-def test_out_of_range_without_a_policy() -> None:
+def test_offset_out_of_range_raises_without_a_policy() -> None:
     harness = Harness({"auto.offset.reset": "none"})
     harness.assign(TP0, offset=4)
     with pytest.raises(OffsetOutOfRangeError, match="position 4 of test-0") as caught:
@@ -352,7 +352,7 @@ def test_incremental_sessions_send_only_changes() -> None:
     assert (forgotten.topic, forgotten.topic_id, forgotten.partitions) == (TOPIC, topic_id(TOPIC), [1])
 
 
-def test_new_assignment_in_a_session() -> None:
+def test_unassigned_partition_is_removed_from_the_session() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
     harness.fetch({TP0: partition_data(TP0), TP1: partition_data(TP1)}, session_id=123)
@@ -364,7 +364,7 @@ def test_new_assignment_in_a_session() -> None:
     assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
 
 
-def test_partition_with_an_error_comes_last() -> None:
+def test_failed_partition_moves_to_the_end() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
     first, second = harness.subscriptions.assigned_partitions_list()
@@ -373,7 +373,7 @@ def test_partition_with_an_error_comes_last() -> None:
     assert harness.subscriptions.assigned_partitions_list() == [second, first]
 
 
-def test_lost_session_begins_anew() -> None:
+def test_lost_session_is_replaced() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
@@ -384,7 +384,7 @@ def test_lost_session_begins_anew() -> None:
     assert len(harness.sent().topics) == 1
 
 
-def test_disconnection_begins_the_session_anew() -> None:
+def test_disconnection_restarts_the_session() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
@@ -396,7 +396,7 @@ def test_disconnection_begins_the_session_anew() -> None:
     assert (harness.sent().session_id, harness.sent().session_epoch) == (123, 0)
 
 
-def test_without_topic_ids_no_version_that_needs_them() -> None:
+def test_fetch_version_without_ids_is_used_without_topic_ids() -> None:
     harness = Harness()
     harness.subscriptions.assign_from_user({TP0})
     harness.update_metadata(ids={})
@@ -409,7 +409,7 @@ def test_without_topic_ids_no_version_that_needs_them() -> None:
     assert values(harness.collect_fetch(), TP0) == [b"a"]
 
 
-def test_topic_made_anew_replaces_the_old_one() -> None:
+def test_recreated_topic_replaces_the_old_one() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=9)
@@ -425,7 +425,7 @@ def test_topic_made_anew_replaces_the_old_one() -> None:
     assert not harness.client.requests[0].request_builder.build(12).forgotten_topics_data  # type: ignore[attr-defined]
 
 
-def test_an_unknown_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_partition_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """An unknown partition is logged once, and once more if it was available in between."""
     harness = Harness({"retry.backoff.ms": 0})
     harness.assign(TP0)
@@ -525,7 +525,7 @@ def test_close_ends_the_sessions() -> None:
     assert ended == [(123, -1)]
 
 
-def test_close_while_a_fetch_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_discards_the_fetch_in_flight(caplog: pytest.LogCaptureFixture) -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
@@ -554,7 +554,7 @@ def test_requests_wait_for_a_poll_and_are_returned_once() -> None:
     assert values(harness.collect_fetch(), TP0) == [b"a"]
 
 
-def test_an_interruption_forgets_requests_and_data() -> None:
+def test_reset_forgets_requests_and_data() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0)}, session_id=123)
@@ -591,14 +591,14 @@ def test_preferred_replica_is_read_from() -> None:
     assert _target(harness) == "1"
 
 
-def test_lease_of_a_preferred_replica_ends() -> None:
+def test_lease_of_a_preferred_replica_expires() -> None:
     harness = _read_from_replica()
     harness.clock.advance(10_001)
     assert _target(harness) == "0"
     assert harness.subscriptions.preferred_read_replica(TP0) is None
 
 
-def test_offline_replica_is_left() -> None:
+def test_offline_replica_falls_back_to_the_leader() -> None:
     harness = _read_from_replica()
     harness.update_metadata(offline=[1])
     assert harness.fetches.create_fetch_requests() == 1
@@ -607,7 +607,7 @@ def test_offline_replica_is_left() -> None:
     assert harness.client.requests[-1].destination == "0"
 
 
-def test_unknown_replica_is_left() -> None:
+def test_unknown_replica_is_ignored() -> None:
     harness = Harness(brokers=2)
     harness.assign(TP0)
     harness.fetch({TP0: partition_data(TP0, preferred_read_replica=12)})
@@ -615,14 +615,14 @@ def test_unknown_replica_is_left() -> None:
 
 
 @pytest.mark.parametrize("code", [errors.OffsetOutOfRangeError.code, errors.NotLeaderOrFollowerError.code])
-def test_errors_of_a_replica_go_back_to_the_leader(code: int) -> None:
+def test_replica_errors_fall_back_to_the_leader(code: int) -> None:
     harness = _read_from_replica()
     harness.fetch({TP0: partition_data(TP0, error_code=code)})
     assert harness.position(TP0) == 0
     assert _target(harness) == "0"
 
 
-def test_lost_connection_to_a_replica_goes_back_to_the_leader() -> None:
+def test_lost_replica_connection_falls_back_to_the_leader() -> None:
     harness = _read_from_replica()
     assert harness.fetches.create_fetch_requests() == 1
     harness.client.prepare_response(None, disconnected=True)
@@ -631,7 +631,7 @@ def test_lost_connection_to_a_replica_goes_back_to_the_leader() -> None:
     assert _target(harness) == "0"
 
 
-def test_moved_leader_ends_the_lease() -> None:
+def test_leader_change_ends_the_replica_lease() -> None:
     harness = _read_from_replica()
     harness.update_metadata(epoch=6, leaders={TP0: 1})
     harness.offsets.validate_positions_on_metadata_change()
@@ -641,7 +641,7 @@ def test_moved_leader_ends_the_lease() -> None:
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def test_unavailable_node_is_left_in_peace() -> None:
+def test_node_in_backoff_is_not_fetched_from() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.client.backoff(harness.node(), 500)
@@ -650,7 +650,7 @@ def test_unavailable_node_is_left_in_peace() -> None:
     assert harness.fetches.create_fetch_requests() == 1
 
 
-def test_failed_authentication_is_told() -> None:
+def test_failed_authentication_is_raised() -> None:
     harness = Harness()
     harness.assign(TP0)
     harness.client.authentication_failed(harness.node(), 500)
@@ -712,7 +712,7 @@ def test_corrupt_batch_is_told_until_it_is_passed() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, batch(2, [b"c"]))}), TP0) == [b"c"]
 
 
-def test_crcs_are_not_checked_on_request() -> None:
+def test_crc_checks_can_be_disabled() -> None:
     harness = Harness({"check.crcs": False})
     harness.assign(TP0)
     broken = bytearray(batch(0, [b"a"]))
@@ -720,7 +720,7 @@ def test_crcs_are_not_checked_on_request() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, bytes(broken))}), TP0) == [b"a"]
 
 
-def test_no_whole_batch_is_no_progress() -> None:
+def test_response_without_a_complete_batch_raises() -> None:
     harness = Harness()
     harness.assign(TP0)
     with pytest.raises(KafkaError, match="without a complete batch"):
@@ -775,7 +775,7 @@ def test_deserializers_get_topic_and_headers_and_no_nulls() -> None:
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
 
-def test_metrics() -> None:
+def test_metrics_count_fetched_records_and_lag() -> None:
     harness = Harness({"max.poll.records": 2})
     harness.assign(TP0)
     data = partition_data(TP0, batch(0, [b"a", b"b", b"c"]), high_watermark=10, log_start_offset=0)
@@ -799,7 +799,7 @@ def test_metrics() -> None:
     assert f"{group}.{TOPIC}.0" not in harness.metrics.by_group()
 
 
-def test_ten_thousand_partitions_do_not_slow_down_who_waits() -> None:
+def test_ten_thousand_partitions_do_not_slow_down_waits() -> None:
     count = 10_000
     harness = Harness(partitions={TOPIC: count}, brokers=3)
     partitions = [TopicPartition(TOPIC, index) for index in range(count)]
@@ -819,7 +819,7 @@ def test_ten_thousand_partitions_do_not_slow_down_who_waits() -> None:
     assert [each.partition for topic in request.topics for each in topic.partitions] == [3]
 
 
-def test_old_brokers_are_not_asked_to_validate() -> None:
+def test_old_brokers_get_no_validation_requests() -> None:
     harness = Harness()
     harness.api_versions.update("0", NodeApiVersions.create([(23, 0, 2)]))
     harness.assign(TP0)
@@ -829,7 +829,7 @@ def test_old_brokers_are_not_asked_to_validate() -> None:
     assert harness.subscriptions.has_valid_position(TP0)
 
 
-def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
+def test_too_old_node_raises_once_per_attempt() -> None:
     harness = Harness()
     harness.assign(TP0)
     for _ in range(2):
@@ -844,7 +844,7 @@ def test_a_node_that_is_too_old_is_told_once_for_each_try() -> None:
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}), TP0) == [b"a"]
 
 
-def test_new_metadata_of_the_same_topics_is_nothing_to_tell_a_session() -> None:
+def test_unchanged_topics_add_nothing_to_the_session() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
     harness.offsets.validate_positions_on_metadata_change()
@@ -861,7 +861,7 @@ def test_new_metadata_of_the_same_topics_is_nothing_to_tell_a_session() -> None:
         harness.collect_fetch()
 
 
-def test_the_first_and_the_last_poll_of_a_response_are_samples_of_its_distances() -> None:
+def test_first_and_last_poll_of_a_response_record_lag() -> None:
     harness = Harness({"max.poll.records": 2})
     harness.assign(TP0)
     data = partition_data(TP0, batch(0, [b"a", b"b", b"c", b"d", b"e"]), high_watermark=10, log_start_offset=0)
@@ -923,7 +923,7 @@ def batches(first: int, count: int, records: int = 10, size: int = 500) -> bytes
     return b"".join(batch(first + records * each, [b"v" * size] * records) for each in range(count))
 
 
-def test_a_fetch_has_the_size_of_what_is_left_up_to_the_end(sizes: FetchSizes) -> None:
+def test_fetch_size_covers_only_the_records_left(sizes: FetchSizes) -> None:
     data = batches(0, 3)
     one = len(data) // 3
     sizes.learn(TP0, data + data[: one - 1])  # the last batch is cut off
@@ -942,7 +942,7 @@ def test_without_an_end_or_beyond_it_a_fetch_has_the_configured_size(sizes: Fetc
     assert sizes.of(TP0, 0) == 1_000_000
 
 
-def test_the_first_fetch_is_guessed(sizes: FetchSizes) -> None:
+def test_first_fetch_size_is_estimated(sizes: FetchSizes) -> None:
     assert (sizes.of(TP0, 0), sizes.of(TP0, 999)) == (1_000_000, 65_536)
     sizes.ends = {TP0: 500}
     assert sizes.of(TP0, 0) == 500 * 1024
@@ -964,7 +964,7 @@ def test_larger_batches_make_the_sizes_of_other_partitions_outdated(sizes: Fetch
 
 
 @given(data=st.binary(max_size=300), change=st.tuples(st.integers(0, 60), st.integers(0, 255)))
-def test_sizes_are_sane_whatever_bytes_arrive(data: bytes, change: tuple[int, int]) -> None:
+def test_fetch_sizes_stay_in_bounds_for_any_bytes(data: bytes, change: tuple[int, int]) -> None:
     found = FetchSizes(1_000_000)
     found.ends = {TP0: 1000}
     damaged = bytearray(batches(0, 2, size=10))

@@ -46,7 +46,7 @@ def answer(
     return None if result is None else set(result)
 
 
-def test_epochs() -> None:
+def test_session_epochs_increase_and_wrap() -> None:
     assert INITIAL.is_full
     assert FetchMetadata(7, -1).is_full
     assert FetchMetadata(7, 0).next_incremental() == FetchMetadata(7, 1)
@@ -57,7 +57,7 @@ def test_epochs() -> None:
     assert str(INITIAL) == "no session, epoch initial"
 
 
-def test_brokers_without_sessions_get_everything_each_time() -> None:
+def test_brokers_without_sessions_get_full_requests() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     for offset in (0, 10):
         data = build(handler, {A0: wanted(A0, offset), A1: wanted(A1, offset)})
@@ -85,7 +85,7 @@ def test_incremental_requests_name_differences() -> None:
 
 
 @pytest.mark.parametrize("version", [12, LATEST])
-def test_partitions_that_do_not_fit(version: int) -> None:
+def test_response_with_wrong_partitions_is_refused(version: int) -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0), A1: wanted(A1)})
     assert answer(handler, A0, version=version) is None  # a full response that omits a partition
@@ -98,7 +98,7 @@ def test_partitions_that_do_not_fit(version: int) -> None:
     assert build(handler, {A0: wanted(A0)}).metadata == FetchMetadata(7, 0)
 
 
-def test_topic_ids_that_are_unknown() -> None:
+def test_response_with_unknown_topic_ids_is_refused() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0)})
     assert answer(handler, A0) == {A0}
@@ -107,14 +107,14 @@ def test_topic_ids_that_are_unknown() -> None:
     assert handler.handle_response(strange, LATEST) is None
 
 
-def test_throttled_full_request_is_answered_empty() -> None:
+def test_throttled_empty_response_starts_no_session() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0)})
     assert handler.handle_response(fetch_response({}, throttle_ms=50), LATEST) is None
     assert build(handler, {A0: wanted(A0)}).metadata == INITIAL
 
 
-def test_errors_of_the_session() -> None:
+def test_session_errors_restart_the_session() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     for code, expected in (
         (errors.FetchSessionIdNotFoundError.code, INITIAL),
@@ -131,7 +131,7 @@ def test_errors_of_the_session() -> None:
     assert build(handler, {A0: wanted(A0)}).metadata == FetchMetadata(7, 0)
 
 
-def test_topic_ids_come_and_go() -> None:
+def test_session_follows_appearing_and_missing_topic_ids() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     assert not build(handler, {A0: wanted(A0, id=ZERO_UUID)}).can_use_topic_ids
     assert answer(handler, A0, version=12) == {A0}
@@ -146,7 +146,7 @@ def test_topic_ids_come_and_go() -> None:
     assert not build(handler, {A0: wanted(A0)}).can_use_topic_ids
 
 
-def test_replaced_topic() -> None:
+def test_recreated_topic_is_replaced_in_the_session() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0)})
     answer(handler, A0)
@@ -157,7 +157,7 @@ def test_replaced_topic() -> None:
     assert data.to_forget == []
 
 
-def test_close() -> None:
+def test_close_sends_the_final_epoch() -> None:
     handler = FetchSessionHandler(LogContext(), 1)
     build(handler, {A0: wanted(A0)})
     answer(handler, A0)

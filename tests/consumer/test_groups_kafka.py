@@ -99,7 +99,7 @@ def partitions_of(topic: str, *numbers: int) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for number in numbers}
 
 
-def test_a_group_goes_on_where_it_was(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_group_resumes_at_committed_offsets(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic, partitions=2)
     produce(any_kafka, topic, 100, partitions=2)
     first = join()
@@ -112,7 +112,7 @@ def test_a_group_goes_on_where_it_was(any_kafka: AnyKafka, topic: str, join: Joi
     assert sorted(seen) == list(range(100))
 
 
-def test_two_members_share_and_the_one_that_stays_gets_all(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_remaining_member_takes_over_all_partitions(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic, partitions=4)
     events = Events()
     one = join(listener=events)
@@ -129,7 +129,7 @@ def test_two_members_share_and_the_one_that_stays_gets_all(any_kafka: AnyKafka, 
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_in_one_group_with_confluent_kafka(
+def test_group_is_shared_with_confluent_kafka(
     any_kafka: AnyKafka, topic: str, group_id: str, join: Join, assignor: str
 ) -> None:
     any_kafka.create_topic(topic, partitions=4)
@@ -155,7 +155,7 @@ def test_in_one_group_with_confluent_kafka(
     poll_until(lambda: len(ours.assignment()) == 4, ours)
 
 
-def test_a_static_member_may_come_back_unnoticed(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_static_member_returns_without_a_rebalance(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic, partitions=2)
     events = Events()
     a = join(group_instance_id="a")
@@ -184,7 +184,7 @@ def test_a_second_member_with_an_instance_id_fences_the_first(any_kafka: AnyKafk
     assert second.assignment()
 
 
-def test_commits_while_partitions_are_revoked(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_listener_can_commit_on_revocation(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic, partitions=2)
     produce(any_kafka, topic, 20, partitions=2)
 
@@ -210,7 +210,7 @@ def test_automatic_commits(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     poll_until(lambda: consumer.committed(tp) == 10, consumer)
 
 
-def test_commits_by_the_application(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_application_can_commit_positions_and_offsets(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, 10)
     tp = TopicPartition(topic, 0)
@@ -277,7 +277,7 @@ def test_after_an_exception_nothing_is_committed(any_kafka: AnyKafka, topic: str
     assert join().committed(TopicPartition(topic, 0)) is None
 
 
-def test_pausing_and_seeking_inside_of_a_loop(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_loop_follows_pauses_and_seeks(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic, partitions=2)
     produce(any_kafka, topic, 40, partitions=2)
     consumer = join(consumer_timeout_ms=30_000)
@@ -314,7 +314,7 @@ def test_wakeup_from_another_thread(any_kafka: AnyKafka, topic: str, join: Join)
     assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
 
 
-def test_ctrl_c_in_a_poll(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_ctrl_c_interrupts_a_poll(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
@@ -362,7 +362,7 @@ def test_heartbeats_keep_a_busy_member_in(any_kafka: AnyKafka, topic: str, join:
 
 
 @pytest.mark.slow
-def test_a_pattern_finds_topics_that_come_later(any_kafka: AnyKafka, topic: str, join: Join, group_id: str) -> None:
+def test_pattern_finds_topics_created_later(any_kafka: AnyKafka, topic: str, join: Join, group_id: str) -> None:
     any_kafka.create_topic(f"{topic}-one")
     consumer = join(metadata_max_age_ms=300)
     consumer.unsubscribe()
@@ -376,7 +376,7 @@ def test_a_pattern_finds_topics_that_come_later(any_kafka: AnyKafka, topic: str,
     assert consumer.subscription() == {f"{topic}-one", f"{topic}-two"}
 
 
-def test_enforced_rebalances(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_enforce_rebalance_starts_a_new_generation(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     consumer = join()
     poll_until(consumer.assignment, consumer)
@@ -390,7 +390,7 @@ def _reached(things: Sized, count: int) -> bool:
 
 
 @pytest.mark.slow
-def test_members_come_and_go_and_nothing_is_lost(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_rebalances_lose_no_records(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """No record is lost while four members join, read in a loop, close and start again."""
     any_kafka.create_topic(topic, partitions=4)
     seen: set[tuple[int, int]] = set()
@@ -526,7 +526,7 @@ def test_closing_while_the_broker_is_paused(start_kafka: StartKafka, topic: str,
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_restarts(start_kafka: StartKafka, topic: str, group_id: str) -> None:
+def test_member_survives_a_coordinator_restart(start_kafka: StartKafka, topic: str, group_id: str) -> None:
     with start_kafka({}) as cluster:
         cluster.create_topic(topic)
         produce(cluster, topic, 3)
@@ -590,7 +590,7 @@ def _commits(consumer: Consumer) -> bool:
 
 
 @pytest.mark.slow
-def test_an_idle_member_costs_next_to_nothing(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_idle_member_makes_few_calls(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     with counted_calls() as calls:
         consumer = join(heartbeat_interval_ms=3_000)

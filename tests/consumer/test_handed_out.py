@@ -102,7 +102,7 @@ class TestListeners:
         consumer.close()
         assert len(listener.told) <= told + 3, "no recursion"
 
-    def test_close_in_the_listener_that_close_calls_does_nothing(self, cluster: FakeCluster) -> None:
+    def test_close_inside_the_closing_listener_does_nothing(self, cluster: FakeCluster) -> None:
         listener = Listener()
         consumer = cluster.consumer(group_id="g")
         consumer.subscribe(["t"], listener=listener)
@@ -114,7 +114,7 @@ class TestListeners:
 
 
 class TestLoops:
-    def test_a_poll_returns_what_an_abandoned_loop_had_buffered(self, cluster: FakeCluster) -> None:
+    def test_poll_returns_records_buffered_by_an_abandoned_loop(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
             consumer.assign([T0])
             for record in consumer:
@@ -125,7 +125,7 @@ class TestLoops:
             assert offsets(consumer.poll(1_000)) == list(range(10, 20))
             assert cluster.broker.received.count("FetchRequest") <= fetches + 2, "nothing is fetched twice"
 
-    def test_a_generator_whose_caller_breaks_off_commits(self, cluster: FakeCluster) -> None:
+    def test_abandoned_generator_commits_on_close(self, cluster: FakeCluster) -> None:
         def records() -> Iterator[int]:
             with cluster.consumer("t", group_id="g") as consumer:
                 for record in consumer:
@@ -137,7 +137,7 @@ class TestLoops:
         gc.collect()
         assert cluster.broker.committed_offsets[T0].offset == 5
 
-    def test_next_goes_on_after_the_timeout(self, cluster: FakeCluster) -> None:
+    def test_next_continues_after_the_timeout(self, cluster: FakeCluster) -> None:
         cluster = FakeCluster({T0: []})
         with cluster.consumer(consumer_timeout_ms=200) as consumer:
             consumer.assign([T0])
@@ -150,13 +150,13 @@ class TestLoops:
             assert next(consumer).value == b"late"
 
     @pytest.mark.parametrize("name", ["seek_to_beginning", "seek_to_end"])
-    def test_seeking_without_partitions(self, cluster: FakeCluster, name: str) -> None:
+    def test_seek_without_assigned_partitions_is_refused(self, cluster: FakeCluster, name: str) -> None:
         with cluster.consumer() as consumer, pytest.raises(IllegalStateError, match="no partitions are assigned"):
             getattr(consumer, name)()
 
 
 class TestClosingBecauseOfAnException:
-    def test_the_records_of_the_last_poll_come_again(self, cluster: FakeCluster) -> None:
+    def test_records_of_the_last_poll_are_not_committed(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer(group_id="g")
         consumer.assign([T0])
 
@@ -173,7 +173,7 @@ class TestClosingBecauseOfAnException:
         assert cluster.broker.committed_offsets[T0].offset == 10
 
     @pytest.mark.parametrize("is_loop", [True, False], ids=["loop", "next"])
-    def test_the_last_record_of_a_loop_comes_again(self, cluster: FakeCluster, is_loop: bool) -> None:
+    def test_last_record_of_a_loop_is_not_committed(self, cluster: FakeCluster, is_loop: bool) -> None:
         consumer = cluster.consumer(group_id="g")
         consumer.assign([T0])
 
@@ -189,7 +189,7 @@ class TestClosingBecauseOfAnException:
             serve()
         assert cluster.broker.committed_offsets[T0].offset == 12
 
-    def test_an_exception_that_was_handled_before_does_not_count(self, cluster: FakeCluster) -> None:
+    def test_earlier_handled_exception_does_not_prevent_the_commit(self, cluster: FakeCluster) -> None:
         try:
             raise ValueError("the reason to read at all")
         except ValueError:
@@ -199,7 +199,7 @@ class TestClosingBecauseOfAnException:
             consumer.close()
         assert cluster.broker.committed_offsets[T0].offset == 10
 
-    def test_nor_does_one_that_is_over(self, cluster: FakeCluster) -> None:
+    def test_handled_exception_does_not_prevent_the_commit(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer(group_id="g")
         consumer.assign([T0])
         try:
@@ -246,9 +246,7 @@ class Reporter(MetricsReporter):
 
 
 @pytest.mark.parametrize("make", [KafkaConsumer, KafkaProducer], ids=["consumer", "producer"])
-def test_a_constructor_that_fails_closes_what_it_has_started(
-    make: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_constructor_closes_started_parts(make: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_settings: object) -> None:
         raise ConfigError("as a broken certificate would")
 
@@ -263,7 +261,7 @@ def test_a_constructor_that_fails_closes_what_it_has_started(
     assert reporter.told == ["init", "close"]
 
 
-def test_a_subscription_that_is_refused_in_the_constructor_closes_the_consumer() -> None:
+def test_refused_constructor_subscription_closes_the_consumer() -> None:
     reporter = Reporter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -249,22 +249,22 @@ def check_reading_on(step: int, call: Callable[[Application], None], **settings:
 
 @pytest.mark.parametrize("enable_auto_commit", [False, True], ids=["by hand", "auto-commit"])
 @pytest.mark.parametrize("name", CALLS)
-def test_closing_after_an_interrupted_call(name: str, enable_auto_commit: bool) -> None:
+def test_consumer_closes_after_an_interrupted_call(name: str, enable_auto_commit: bool) -> None:
     check_closing(97, CALLS[name], subscribes=False, enable_auto_commit=enable_auto_commit)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_reading_on_after_an_interrupted_call(name: str) -> None:
+def test_consumer_reads_on_after_an_interrupted_call(name: str) -> None:
     check_reading_on(71, CALLS[name], subscribes=False, enable_auto_commit=True)
 
 
-def test_the_first_poll() -> None:
+def test_consumer_reads_on_after_an_interrupted_first_poll() -> None:
     settings: dict[str, Any] = {"is_fresh": True, "enable_auto_commit": True}
     check_reading_on(211, Application.poll, subscribes=False, **settings)
     check_reading_on(211, Application.poll, subscribes=True, **settings)
 
 
-def test_a_rebalance() -> None:
+def test_consumer_reads_on_after_an_interrupted_rebalance() -> None:
     check_reading_on(101, Application.rejoin, subscribes=True, enable_auto_commit=True)
 
 
@@ -273,7 +273,7 @@ def test_a_rebalance() -> None:
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("subscribes", [False, True], ids=["assign", "subscribe"])
 @pytest.mark.parametrize("name", CALLS)
-def test_every_place(name: str, subscribes: bool) -> None:
+def test_interruptions_at_every_line_are_survived(name: str, subscribes: bool) -> None:
     check_reading_on(1, CALLS[name], subscribes=subscribes, enable_auto_commit=True)
     check_closing(1, CALLS[name], subscribes=subscribes, enable_auto_commit=True)
 
@@ -300,7 +300,7 @@ def use_next(application: Application) -> None:
         application.close()
 
 
-def test_an_exception_between_next_and_its_caller() -> None:
+def test_interrupted_next_commits_only_returned_records() -> None:
     for place in places(under=__file__):
         application = Application(subscribes=False, enable_auto_commit=True)
         with place:
@@ -331,7 +331,7 @@ INTRUDERS: dict[str, Callable[[Application], object]] = {
 
 @pytest.mark.parametrize("call", ["poll", "loop", "commit"])
 @pytest.mark.parametrize("name", INTRUDERS)
-def test_a_signal_handler_that_calls_the_consumer(name: str, call: str) -> None:
+def test_signal_handler_calls_work_or_are_refused(name: str, call: str) -> None:
     """The handler's call works or raises IllegalStateError at once.
 
     The interrupted call then continues or ends with that error.

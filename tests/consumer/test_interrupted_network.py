@@ -55,7 +55,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("subscribes", [False, True], ids=["assign", "subscribe"])
-def test_reading_goes_on(servers: str, subscribes: bool) -> None:
+def test_reading_continues_after_interrupted_network_calls(servers: str, subscribes: bool) -> None:
     def fail() -> None:
         raise Interrupted
 

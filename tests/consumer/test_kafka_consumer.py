@@ -66,20 +66,20 @@ def poll_all(consumer: KafkaConsumer[Any, Any]) -> dict[TopicPartition, list[int
 
 
 class TestPoll:
-    def test_everything_once(self, cluster: FakeCluster) -> None:
+    def test_poll_returns_each_record_once(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g") as consumer:
             assert poll_all(consumer) == {T0: list(range(25)), T1: [0, 1, 2]}
             assert consumer.position(T0) == 25
             assert consumer.assignment() == {T0, T1}
             assert consumer.subscription() == {"t"}
 
-    def test_manual_assignment_without_a_group(self, cluster: FakeCluster) -> None:
+    def test_manual_assignment_needs_no_group(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T1])
             assert poll_all(consumer) == {T1: [0, 1, 2]}
             assert "FindCoordinatorRequest" not in cluster.broker.received
 
-    def test_max_records(self, cluster: FakeCluster) -> None:
+    def test_max_records_limits_a_poll(self, cluster: FakeCluster) -> None:
         with cluster.consumer(max_poll_records=4) as consumer:
             consumer.assign([T0])
             assert offsets(consumer.poll(1_000)) == {T0: [0, 1, 2, 3]}
@@ -88,7 +88,7 @@ class TestPoll:
             with pytest.raises(IllegalArgumentError):
                 consumer.poll(0, max_records=0)
 
-    def test_without_updating_offsets(self, cluster: FakeCluster) -> None:
+    def test_poll_can_leave_positions_unchanged(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T1])
             assert offsets(consumer.poll(1_000, update_offsets=False)) == {T1: [0, 1, 2]}
@@ -103,11 +103,11 @@ class TestPoll:
             assert consumer.poll(5_000) == {}
             assert 5_000 <= cluster.clock.now_ms() - start < 6_000
 
-    def test_without_a_subscription(self, cluster: FakeCluster) -> None:
+    def test_poll_without_a_subscription_is_refused(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer, pytest.raises(IllegalStateError, match=r"subscribe\(\)"):
             consumer.poll(0)
 
-    def test_interceptors(self, cluster: FakeCluster) -> None:
+    def test_interceptors_change_records_and_see_commits(self, cluster: FakeCluster) -> None:
         class Interceptor:
             def __init__(self) -> None:
                 self.closed = False
@@ -132,13 +132,13 @@ class TestPoll:
         assert interceptor.committed[0][T0].offset == 20
         assert interceptor.closed
 
-    def test_deserializers(self, cluster: FakeCluster) -> None:
+    def test_deserializers_are_applied_to_keys_and_values(self, cluster: FakeCluster) -> None:
         with cluster.consumer(value_deserializer=int, key_deserializer=lambda key: key.decode()) as consumer:
             consumer.assign([T1])
             (records,) = consumer.poll(1_000).values()
             assert [(record.key, record.value) for record in records] == [("k0", 0), ("k1", 1), ("k2", 2)]
 
-    def test_no_reset_policy(self, cluster: FakeCluster) -> None:
+    def test_missing_offset_raises_without_a_reset_policy(self, cluster: FakeCluster) -> None:
         with cluster.consumer(auto_offset_reset="none") as consumer:
             consumer.assign([T0])
             with pytest.raises(NoOffsetForPartitionError) as raised:
@@ -165,7 +165,7 @@ class TestPoll:
 
 
 class TestIteration:
-    def test_until_the_timeout(self, cluster: FakeCluster) -> None:
+    def test_loop_ends_at_the_timeout_and_can_resume(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g", consumer_timeout_ms=1_000) as consumer:
             assert sorted(record.offset for record in consumer if record.partition == 0) == list(range(25))
             with pytest.raises(StopIteration):
@@ -184,7 +184,7 @@ class TestIteration:
                 if record.offset == 24:
                     break
 
-    def test_only_a_poll_that_has_to_wait_sends_early_what_is_due_meanwhile(
+    def test_only_waiting_polls_send_due_requests_early(
         self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The polls of a busy consumer do not wait, so nothing would wake it up."""
@@ -234,7 +234,7 @@ class TestIteration:
                 consumer.close()
         assert seen == [0, 1, 2]
 
-    def test_loops_and_polls_mixed(self, cluster: FakeCluster) -> None:
+    def test_loops_and_polls_can_be_mixed(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
@@ -243,7 +243,7 @@ class TestIteration:
             assert offsets(consumer.poll(1_000, max_records=1)) == {T0: [9]}
             assert next(consumer).offset == 10
 
-    def test_a_rebalance_drops_what_waits(self, cluster: FakeCluster) -> None:
+    def test_rebalance_drops_buffered_records(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g", auto_commit_interval_ms=0) as consumer:
             first = next(consumer)
             assert first.offset == 0
@@ -251,7 +251,7 @@ class TestIteration:
             seen = [*poll_all(consumer).get(T0, [])]
             assert seen == (list(range(1, 25)) if first.partition == 0 else list(range(25)))
 
-    def test_seek_drops_what_waits(self, cluster: FakeCluster) -> None:
+    def test_seek_drops_buffered_records(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             next(consumer)
@@ -260,7 +260,7 @@ class TestIteration:
             consumer.seek_to_beginning()
             assert next(consumer).offset == 0
 
-    def test_pause_keeps_what_waits_for_later(self, cluster: FakeCluster) -> None:
+    def test_pause_keeps_buffered_records(self, cluster: FakeCluster) -> None:
         with cluster.consumer(consumer_timeout_ms=500) as consumer:
             consumer.assign([T0])
             next(consumer)
@@ -270,7 +270,7 @@ class TestIteration:
             consumer.resume(T0)
             assert next(consumer).offset == 1
 
-    def test_another_assignment_drops_what_waits(self, cluster: FakeCluster) -> None:
+    def test_new_assignment_drops_buffered_records(self, cluster: FakeCluster) -> None:
         with cluster.consumer(consumer_timeout_ms=500) as consumer:
             consumer.assign([T0])
             next(consumer)
@@ -280,7 +280,7 @@ class TestIteration:
             with pytest.raises(IllegalStateError):
                 next(consumer)
 
-    def test_a_wakeup(self, cluster: FakeCluster) -> None:
+    def test_wakeup_interrupts_a_loop_once(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             consumer.wakeup()
@@ -288,7 +288,7 @@ class TestIteration:
                 next(consumer)
             assert next(consumer).offset == 0
 
-    def test_iteration_makes_few_calls_a_record(self, cluster: FakeCluster) -> None:
+    def test_iteration_makes_few_calls_per_record(self, cluster: FakeCluster) -> None:
         """Advancing from record to record takes 0.3 µs, because it calls no Python function."""
         record_count = 20_000
         with cluster.consumer() as consumer:
@@ -322,7 +322,7 @@ class TestPositions:
         with cluster.consumer() as consumer, pytest.raises(IllegalStateError, match="t-0"):
             consumer.position(T0)
 
-    def test_seek_to(self, cluster: FakeCluster) -> None:
+    def test_seek_methods_set_positions(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0, T1])
             consumer.seek_to_end()
@@ -334,7 +334,7 @@ class TestPositions:
             with pytest.raises(IllegalArgumentError):
                 consumer.seek(T0, -1)
 
-    def test_questions_about_offsets(self, cluster: FakeCluster) -> None:
+    def test_offset_lookups_return_log_offsets(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             assert consumer.highwater(T0) is None
@@ -347,7 +347,7 @@ class TestPositions:
             assert consumer.highwater(T0) == 25
             assert consumer.current_lag(T0) == 24
 
-    def test_committed_positions_are_the_start(self, cluster: FakeCluster) -> None:
+    def test_reading_starts_at_committed_offsets(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer("t", group_id="g")
         cluster.broker.committed_offsets[T0] = OffsetAndMetadata(20)
         assert poll_all(consumer)[T0] == [20, 21, 22, 23, 24]
@@ -355,7 +355,7 @@ class TestPositions:
 
 
 class TestCommits:
-    def test_forms(self, cluster: FakeCluster) -> None:
+    def test_commit_accepts_all_forms_of_offsets(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
             consumer.assign([T0])
             consumer.commit({T0: 5})
@@ -374,7 +374,7 @@ class TestCommits:
                 with pytest.raises(IllegalArgumentError):
                     consumer.commit(wrong)  # type: ignore[arg-type]
 
-    def test_partitions_are_committed_before_they_are_given_up(self, cluster: FakeCluster) -> None:
+    def test_positions_are_committed_before_partitions_are_unassigned(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g") as consumer:
             poll_all(consumer)
             consumer.unsubscribe()
@@ -388,7 +388,7 @@ class TestCommits:
             consumer.poll(0)
             assert cluster.broker.committed_offsets[T1].offset == 1
 
-    def test_without_a_group(self, cluster: FakeCluster) -> None:
+    def test_group_calls_need_a_group_id(self, cluster: FakeCluster) -> None:
         with cluster.consumer() as consumer:
             consumer.assign([T0])
             for call in (
@@ -401,7 +401,7 @@ class TestCommits:
                     call()
             assert consumer.group_metadata() == ConsumerGroupMetadata(None, -1, "", None, MemberState.UNJOINED)
 
-    def test_time_runs_out(self, cluster: FakeCluster) -> None:
+    def test_commit_and_lookup_time_out(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
             consumer.assign([T0])
             cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None
@@ -412,7 +412,7 @@ class TestCommits:
                 consumer.committed(T0, timeout_ms=300)
             consumer.close(timeout_ms=100)
 
-    def test_group_metadata(self, cluster: FakeCluster) -> None:
+    def test_group_metadata_follows_the_membership(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g", group_instance_id="i") as consumer:
             assert consumer.group_metadata() == ConsumerGroupMetadata("g", -1, "", "i")
             consumer.poll(1_000)
@@ -420,7 +420,7 @@ class TestCommits:
 
 
 class TestSubscribing:
-    def test_patterns(self, cluster: FakeCluster) -> None:
+    def test_pattern_subscribes_to_matching_topics(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
             consumer.subscribe(pattern="t|u")
             poll_all(consumer)
@@ -430,7 +430,7 @@ class TestSubscribing:
             consumer.subscribe(pattern=re.compile("nothing"))
             assert consumer.poll(500) == {}
 
-    def test_kinds_exclude_each_other(self, cluster: FakeCluster) -> None:
+    def test_subscription_kinds_exclude_each_other(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g") as consumer:
             with pytest.raises(IllegalStateError, match="exclude each other"):
                 consumer.assign([T0])
@@ -442,16 +442,16 @@ class TestSubscribing:
             consumer.assign([T0])
 
     @pytest.mark.parametrize("topics", ["t", ["t", ""], [5], [" "]])
-    def test_wrong_topics(self, cluster: FakeCluster, topics: Any) -> None:
+    def test_wrong_topics_are_refused(self, cluster: FakeCluster, topics: Any) -> None:
         with cluster.consumer(group_id="g") as consumer, pytest.raises(IllegalArgumentError):
             consumer.subscribe(topics)
 
     @pytest.mark.parametrize("partitions", [T0, "t", [("t", -1)], ["t"], [("", 0)], [("t", "0")]])
-    def test_wrong_partitions(self, cluster: FakeCluster, partitions: Any) -> None:
+    def test_wrong_partitions_are_refused(self, cluster: FakeCluster, partitions: Any) -> None:
         with cluster.consumer() as consumer, pytest.raises(IllegalArgumentError):
             consumer.assign(partitions)
 
-    def test_wrong_patterns_and_listeners(self, cluster: FakeCluster) -> None:
+    def test_wrong_patterns_and_listeners_are_refused(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
             for pattern in ("", "("):
                 with pytest.raises(IllegalArgumentError):
@@ -488,7 +488,7 @@ class TestSubscribing:
 
 
 class TestTopics:
-    def test_topics_and_partitions(self) -> None:
+    def test_topics_and_partitions_are_listed(self) -> None:
         cluster = FakeCluster({T0: [], T1: [], TopicPartition("__consumer_offsets", 0): []})
         with cluster.consumer() as consumer:
             assert consumer.topics() == {"t"}
@@ -499,7 +499,7 @@ class TestTopics:
         with cluster.consumer(exclude_internal_topics=False) as consumer:
             assert "__consumer_offsets" in consumer.topics()
 
-    def test_metrics(self, cluster: FakeCluster) -> None:
+    def test_metrics_include_group_and_poll_metrics(self, cluster: FakeCluster) -> None:
         with cluster.consumer("t", group_id="g") as consumer:
             poll_all(consumer)
             metrics = consumer.metrics()
@@ -510,7 +510,7 @@ class TestTopics:
 
 
 class TestClosing:
-    def test_use_after_close(self, cluster: FakeCluster) -> None:
+    def test_calls_after_close_are_refused(self, cluster: FakeCluster) -> None:
         consumer = cluster.consumer("t", group_id="g")
         next(consumer)
         consumer.close()
@@ -540,7 +540,7 @@ class TestClosing:
         assert cluster.clock.now_ms() - start < 1_500
 
     @pytest.mark.parametrize("operation", ["leave_group", "remain_in_group"])
-    def test_membership(self, cluster: FakeCluster, operation: str) -> None:
+    def test_group_membership_operation_decides_about_leaving(self, cluster: FakeCluster, operation: str) -> None:
         consumer = cluster.consumer("t", group_id="g")
         poll_all(consumer)
         consumer.close(group_membership_operation=operation)
@@ -548,7 +548,7 @@ class TestClosing:
         with pytest.raises(IllegalArgumentError):
             consumer.close(group_membership_operation="perhaps")
 
-    def test_forgotten(self, cluster: FakeCluster) -> None:
+    def test_unclosed_consumer_warns_when_collected(self, cluster: FakeCluster) -> None:
         def forget() -> None:
             cluster.consumer()
             gc.collect()
@@ -595,7 +595,7 @@ class TestThreads:
 
 
 class TestConstruction:
-    def test_settings_in_their_forms(self) -> None:
+    def test_constructor_accepts_mappings_and_keywords(self) -> None:
         first = KafkaConsumer({"bootstrap.servers": "localhost:1", "group.id": "g"}, "t", "u")
         second = KafkaConsumer("t", bootstrap_servers=["localhost:1"], group_id="g", client_id="mine")
         third = KafkaConsumer({"bootstrap.servers": "localhost:1"}, group_id="g", max_poll_records=7)
@@ -613,7 +613,7 @@ class TestConstruction:
                 with pytest.raises(TypeError, match=r"<KafkaConsumer .*> cannot be pickled.* make it in the function"):
                     pickle.dumps(what)
 
-    def test_client_ids(self) -> None:
+    def test_client_id_is_derived_from_the_group(self) -> None:
         static = KafkaConsumer(bootstrap_servers="localhost:1", group_id="g", group_instance_id="i")
         alone = KafkaConsumer(bootstrap_servers="localhost:1")
         assert "client_id=consumer-g-i " in repr(static)
@@ -632,11 +632,11 @@ class TestConstruction:
             {"bootstrap_servers": "no-such-host.invalid:9092"},
         ],
     )
-    def test_wrong_settings(self, settings: dict[str, Any]) -> None:
+    def test_wrong_settings_are_refused(self, settings: dict[str, Any]) -> None:
         with pytest.raises(ConfigError):
             KafkaConsumer(**{"bootstrap_servers": "localhost:1", **settings})
 
-    def test_wrong_topics(self) -> None:
+    def test_wrong_topics_are_refused(self) -> None:
         with pytest.raises(IllegalArgumentError):
             KafkaConsumer(5, bootstrap_servers="localhost:1")  # type: ignore[call-overload]
 
@@ -644,7 +644,7 @@ class TestConstruction:
 class TestUnreachable:
     """Nothing listens on port 1."""
 
-    def test_methods_say_why(self) -> None:
+    def test_timeouts_name_the_unreachable_broker(self) -> None:
         with KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
             for call in (
                 lambda: consumer.topics(timeout_ms=400),
@@ -662,7 +662,7 @@ class TestUnreachable:
             consumer.close(timeout_ms=200)
 
     @pytest.mark.parametrize("loop", [False, True])
-    def test_polls_and_loops_log_why_once(self, loop: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def test_unreachable_broker_is_logged_once(self, loop: bool, caplog: pytest.LogCaptureFixture) -> None:
         with KafkaConsumer(bootstrap_servers="127.0.0.1:1", consumer_timeout_ms=400) as consumer:
             consumer.assign([T0])
             if loop:

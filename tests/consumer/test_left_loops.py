@@ -40,7 +40,7 @@ def new_leader_epoch(cluster: FakeCluster) -> None:
     cluster.broker.update_metadata(metadata_response({"t": 1}, epoch=9))
 
 
-def test_a_new_leader_epoch(cluster: FakeCluster) -> None:
+def test_abandoned_loop_continues_after_a_leader_change(cluster: FakeCluster) -> None:
     with cluster.consumer() as consumer:
         consumer.assign([T0])
         leave_after(consumer, 2)
@@ -48,7 +48,7 @@ def test_a_new_leader_epoch(cluster: FakeCluster) -> None:
         assert read_on(consumer) == list(range(3, 25))
 
 
-def test_pausing_inside_of_the_loop_while_the_position_is_being_validated(cluster: FakeCluster) -> None:
+def test_loop_survives_a_pause_during_position_validation(cluster: FakeCluster) -> None:
     with cluster.consumer(consumer_timeout_ms=3000) as consumer:
         consumer.assign([T0])
         seen = []
@@ -62,7 +62,7 @@ def test_pausing_inside_of_the_loop_while_the_position_is_being_validated(cluste
         assert seen == list(range(25))
 
 
-def test_subscribing_to_less(cluster: FakeCluster) -> None:
+def test_smaller_subscription_commits_only_delivered_records(cluster: FakeCluster) -> None:
     cluster = FakeCluster({T0: VALUES, U0: VALUES})
     with cluster.consumer("t", "u", group_id="g", enable_auto_commit=True) as consumer:
         delivered = {"t": -1, "u": -1}
@@ -86,7 +86,7 @@ def test_a_refused_subscription_leaves_the_loop_its_records(cluster: FakeCluster
         assert read_on(consumer) == list(range(3, 25))
 
 
-def test_a_rebalance_that_waits_for_its_commit(cluster: FakeCluster) -> None:
+def test_loop_resumes_after_a_rebalance_awaiting_its_commit(cluster: FakeCluster) -> None:
     listener = Listener()
     with cluster.consumer(group_id="g", enable_auto_commit=True) as consumer:
         consumer.subscribe(["t"], listener=listener)

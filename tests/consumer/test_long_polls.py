@@ -66,7 +66,7 @@ def lose_coordinator(cluster: FakeCluster, consumer: Consumer) -> None:
 
 
 @READS
-def test_records_come_while_the_coordinator_is_away(cluster: FakeCluster, read: Read) -> None:
+def test_records_are_read_without_a_coordinator(cluster: FakeCluster, read: Read) -> None:
     with joined(cluster) as consumer:
         lose_coordinator(cluster, consumer)
         cluster.broker.logs[T0].append(b"3")
@@ -119,7 +119,7 @@ def test_the_coordinator_is_found_again(cluster: FakeCluster, read: Read) -> Non
 
 
 @READS
-def test_waiting_for_the_coordinator_is_polling(cluster: FakeCluster, read: Read) -> None:
+def test_waiting_for_the_coordinator_counts_as_polling(cluster: FakeCluster, read: Read) -> None:
     """max.poll.interval.ms does not expire while the application is inside poll or the loop."""
     with joined(cluster, max_poll_interval_ms=4_000) as consumer:
         lose_coordinator(cluster, consumer)

@@ -71,7 +71,7 @@ def heartbeat() -> RequestBuilder:
     return RequestBuilder(HeartbeatRequest(group_id="g"))
 
 
-def test_a_poll_in_two_halves(net: Network) -> None:
+def test_split_poll_completes_requests_in_its_second_half(net: Network) -> None:
     """A driver with a wait of its own gets the longest wait, and what the I/O brought is completed after it."""
     future = net.send(heartbeat())
     for _ in range(2):  # connecting, and sending
@@ -84,7 +84,7 @@ def test_a_poll_in_two_halves(net: Network) -> None:
     assert future.succeeded
 
 
-def test_send_and_poll(net: Network) -> None:
+def test_sent_request_completes_in_a_poll(net: Network) -> None:
     net.client.prepare_response(HeartbeatResponse(error_code=0))
     future = net.send(heartbeat())
     assert net.network.pending_request_count() == 1
@@ -105,7 +105,7 @@ def test_several_requests_to_one_node_keep_their_order(net: Network) -> None:
     assert order == [0, 1, 2]
 
 
-def test_a_disconnect_fails_what_was_sent_and_what_was_not(net: Network) -> None:
+def test_disconnect_fails_sent_and_unsent_requests(net: Network) -> None:
     sent = net.send(heartbeat())
     net.step()
     assert net.network.pending_request_count(net.node) == 1
@@ -117,7 +117,7 @@ def test_a_disconnect_fails_what_was_sent_and_what_was_not(net: Network) -> None
         assert isinstance(future.exception, DisconnectError)
 
 
-def test_a_node_in_backoff_fails_what_waits_for_it(net: Network) -> None:
+def test_node_in_backoff_fails_waiting_requests(net: Network) -> None:
     net.client.backoff(net.node, 500)
     assert net.network.is_unavailable(net.node)
     future = net.send(heartbeat())
@@ -134,7 +134,7 @@ def test_failed_authentication_is_the_error_of_waiting_requests(net: Network) ->
         net.network.maybe_throw_auth_failure(net.node)
 
 
-def test_a_request_that_cannot_be_sent_expires(net: Network) -> None:
+def test_unsendable_request_expires(net: Network) -> None:
     net.client.delay_ready(net.node, 10_000)
     future = net.send(heartbeat(), 50)
     net.step()
@@ -144,7 +144,7 @@ def test_a_request_that_cannot_be_sent_expires(net: Network) -> None:
     assert isinstance(future.exception, KafkaTimeoutError)
 
 
-def test_an_unsupported_version_is_the_error(net: Network) -> None:
+def test_unsupported_version_fails_the_request(net: Network) -> None:
     net.client.prepare_unsupported_version_response()
     future = net.send(heartbeat())
     net.step()
@@ -163,7 +163,7 @@ class TestBackground:
         net.step()
         assert ours.is_done
 
-    def test_the_application_completes_both(self, net: Network) -> None:
+    def test_application_completes_background_requests_too(self, net: Network) -> None:
         net.client.prepare_response(HeartbeatResponse())
         future = net.send(heartbeat(), background=True)
         net.step()
@@ -198,7 +198,7 @@ class TestBackground:
         assert not application.is_alive()
         assert net.network.poll_background() is not None
 
-    def test_interrupted_work_is_left_to_the_application(self, net: Network) -> None:
+    def test_interrupted_work_is_completed_by_the_application(self, net: Network) -> None:
         poll = net.client.poll
 
         def interrupted(_timeout_ms: int, _now_ms: int) -> object:

@@ -117,7 +117,7 @@ def reset(harness: Offsets) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "timestamp"), [("earliest", -2), ("latest", -1)])
-def test_reset_by_policy(strategy: str, timestamp: int) -> None:
+def test_reset_uses_the_configured_policy(strategy: str, timestamp: int) -> None:
     harness = Offsets({"auto.offset.reset": strategy})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
@@ -141,7 +141,7 @@ def test_reset_by_duration() -> None:
 
 
 @pytest.mark.parametrize(("second_answer", "position"), [((-1, -1), 30), ((9_999, 29), 29)])
-def test_reset_by_duration_without_a_record_that_late(second_answer: tuple[int, int], position: int) -> None:
+def test_reset_by_duration_falls_back_to_the_end(second_answer: tuple[int, int], position: int) -> None:
     """The position moves to the end, but not past a record that was written during the lookup of the end."""
     harness = Offsets({"auto.offset.reset": "by_duration:PT1H"})
     harness.assign(TP0, offset=None)
@@ -157,7 +157,7 @@ def test_reset_by_duration_without_a_record_that_late(second_answer: tuple[int, 
     assert harness.position(TP0) == position
 
 
-def test_reset_without_a_policy() -> None:
+def test_reset_without_a_policy_raises() -> None:
     harness = Offsets({"auto.offset.reset": "none"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.request_offset_reset(TP0)
@@ -206,7 +206,7 @@ def test_reset_survives_a_disconnection() -> None:
     assert harness.position(TP0) == 5
 
 
-def test_seek_wins_over_a_reset_under_way() -> None:
+def test_seek_overrides_a_reset_in_flight() -> None:
     harness = Offsets({"auto.offset.reset": "earliest"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
@@ -217,7 +217,7 @@ def test_seek_wins_over_a_reset_under_way() -> None:
     assert harness.position(TP0) == 50
 
 
-def test_partition_that_is_gone_when_its_reset_is_answered() -> None:
+def test_reset_response_for_an_unassigned_partition_is_ignored() -> None:
     harness = Offsets({"auto.offset.reset": "earliest"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
@@ -270,7 +270,7 @@ def validate(harness: Offsets) -> None:
     harness.poll()
 
 
-def test_position_that_the_new_leader_has() -> None:
+def test_position_known_to_the_new_leader_is_kept() -> None:
     harness = _with_new_leader()
     asked: list[tuple[int, int, int]] = []
 
@@ -288,7 +288,7 @@ def test_position_that_the_new_leader_has() -> None:
     assert harness.position(TP0) == 10
 
 
-def test_truncation_goes_back_to_where_logs_agree() -> None:
+def test_truncation_moves_the_position_to_the_divergence() -> None:
     harness = _with_new_leader({"auto.offset.reset": "latest"})
     harness.prepare(epoch_response({TP0: (3, 8)}))
     validate(harness)
@@ -298,7 +298,7 @@ def test_truncation_goes_back_to_where_logs_agree() -> None:
     assert harness.subscriptions.is_fetchable(TP0)
 
 
-def test_truncation_without_a_policy_is_told() -> None:
+def test_truncation_without_a_policy_raises() -> None:
     harness = _with_new_leader({"auto.offset.reset": "none"})
     harness.prepare(epoch_response({TP0: (3, 8)}))
     validate(harness)
@@ -308,7 +308,7 @@ def test_truncation_without_a_policy_is_told() -> None:
     assert not harness.subscriptions.is_fetchable(TP0)
 
 
-def test_unknown_end_of_an_epoch_resets() -> None:
+def test_unknown_epoch_end_resets_the_position() -> None:
     harness = _with_new_leader({"auto.offset.reset": "latest"})
     harness.prepare(epoch_response({TP0: (-1, -1)}))
     validate(harness)
@@ -318,7 +318,7 @@ def test_unknown_end_of_an_epoch_resets() -> None:
 @pytest.mark.parametrize(
     "error", [errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError, errors.UnknownTopicOrPartitionError]
 )
-def test_validation_is_tried_again(error: type[errors.BrokerError]) -> None:
+def test_failed_validation_is_retried(error: type[errors.BrokerError]) -> None:
     harness = _with_new_leader()
     harness.prepare(epoch_response({}, errors={TP0: error.code}))
     validate(harness)
@@ -332,7 +332,7 @@ def test_validation_is_tried_again(error: type[errors.BrokerError]) -> None:
     assert harness.subscriptions.is_fetchable(TP0)
 
 
-def test_denied_validation_is_told() -> None:
+def test_denied_validation_is_raised() -> None:
     harness = _with_new_leader()
     harness.prepare(epoch_response({}, errors={TP0: errors.TopicAuthorizationError.code}))
     validate(harness)
@@ -352,7 +352,7 @@ def test_validation_waits_for_the_connection() -> None:
 # --- questions of the application ------------------------------------------------------------------------------------
 
 
-def test_beginning_and_end() -> None:
+def test_beginning_and_end_offsets_are_looked_up() -> None:
     harness = Offsets(partitions={TOPIC: 2, "other": 1}, brokers=2)
     harness.assign(TP0)
     harness.prepare(list_offsets_response({TP0: (-1, 2)}), node=harness.node(0))
@@ -365,7 +365,7 @@ def test_beginning_and_end() -> None:
     assert harness.run(harness.offsets.end_offsets([], 1000)) == {}
 
 
-def test_topics_outside_of_the_subscription_come_into_the_metadata_for_a_while() -> None:
+def test_lookup_adds_its_topics_to_the_metadata_temporarily() -> None:
     harness = Offsets()
     harness.assign(TP0)
     harness.prepare(list_offsets_response({OTHER: (-1, 4)}))
@@ -374,7 +374,7 @@ def test_topics_outside_of_the_subscription_come_into_the_metadata_for_a_while()
     assert "other" not in harness.metadata.new_metadata_request_builder().topics
 
 
-def test_offsets_for_times() -> None:
+def test_offsets_for_times_returns_none_without_records() -> None:
     harness = Offsets()
     harness.assign(TP0)
     harness.prepare(list_offsets_response({TP0: (1500, 7), TP1: (-1, -1)}))
@@ -382,7 +382,7 @@ def test_offsets_for_times() -> None:
     assert found == {TP0: OffsetAndTimestamp(7, 1500), TP1: None}
 
 
-def test_old_message_format_has_no_times() -> None:
+def test_old_message_format_finds_no_timestamps() -> None:
     harness = Offsets()
     harness.assign(TP0)
     code = errors.UnsupportedForMessageFormatError.code
@@ -400,7 +400,7 @@ def test_old_message_format_has_no_times() -> None:
         errors.UnknownServerError,
     ],
 )
-def test_questions_are_asked_again(error: type[errors.BrokerError]) -> None:
+def test_failed_partitions_are_looked_up_again(error: type[errors.BrokerError]) -> None:
     harness = Offsets()
     harness.assign(TP0)
     harness.prepare(list_offsets_response({TP1: (-1, 1)}, errors={TP0: error.code}))
@@ -409,7 +409,7 @@ def test_questions_are_asked_again(error: type[errors.BrokerError]) -> None:
 
 
 @pytest.mark.parametrize("responded", [False, True], ids=["no response", "only errors"])
-def test_lookups_end_in_time(responded: bool) -> None:
+def test_lookups_time_out_at_their_deadline(responded: bool) -> None:
     harness = Offsets()
     harness.assign(TP0)
     future = harness.offsets.end_offsets([TP0], 500)
@@ -461,7 +461,7 @@ def test_a_lookup_without_a_leader_waits_for_newer_metadata() -> None:
     assert harness.run(future) == {TP0: 12}
 
 
-def test_a_leader_that_refuses_the_credentials() -> None:
+def test_failed_leader_authentication_fails_the_lookup() -> None:
     harness = Offsets()
     harness.assign(TP0)
     harness.client.authentication_failed(harness.node(), 300)
@@ -471,7 +471,7 @@ def test_a_leader_that_refuses_the_credentials() -> None:
 
 
 @pytest.mark.parametrize("failed_lookup", [1, 2, 3])
-def test_a_leader_that_refuses_the_credentials_during_a_reset_by_duration(failed_lookup: int) -> None:
+def test_failed_leader_authentication_fails_a_reset_by_duration(failed_lookup: int) -> None:
     harness = Offsets({"auto.offset.reset": "by_duration:PT1H"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
@@ -497,7 +497,7 @@ def test_a_leader_that_refuses_the_credentials_during_a_reset_by_duration(failed
         harness.offsets.reset_positions_if_needed()
 
 
-def test_errors_that_no_retry_helps_against() -> None:
+def test_non_retriable_errors_fail_the_lookup() -> None:
     harness = Offsets()
     harness.assign(TP0)
     harness.prepare(list_offsets_response({}, errors={TP0: errors.TopicAuthorizationError.code}))
@@ -509,7 +509,7 @@ def test_errors_that_no_retry_helps_against() -> None:
     assert harness.offsets.poll(harness.clock.now_ms()) is NOTHING
 
 
-def test_versions_that_know_the_last_stable_offset() -> None:
+def test_read_committed_lookups_need_version_2() -> None:
     harness = Offsets({"isolation.level": "read_committed"})
     harness.assign(TP0)
     harness.offsets.end_offsets([TP0], 1000)
@@ -518,7 +518,7 @@ def test_versions_that_know_the_last_stable_offset() -> None:
     assert request.builder.oldest_allowed_version == 2
 
 
-def test_a_lookup_whose_call_was_interrupted() -> None:
+def test_interrupted_call_ends_its_lookup() -> None:
     harness = Offsets()
     harness.assign(TP0)
     future = harness.offsets.end_offsets([OTHER], 1000)
@@ -538,7 +538,7 @@ def test_topics_stay_in_the_metadata_until_the_last_lookup_has_ended() -> None:
     assert "other" not in harness.metadata.new_metadata_request_builder().topics
 
 
-def test_lookups_in_flight_start_again_after_interruption() -> None:
+def test_interrupted_lookups_in_flight_are_sent_again() -> None:
     harness = Offsets({"auto.offset.reset": "earliest"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()
@@ -558,7 +558,7 @@ def test_lookups_in_flight_start_again_after_interruption() -> None:
     assert not lookup.is_done
 
 
-def test_current_lag_is_asked_for_in_the_background() -> None:
+def test_current_lag_is_looked_up_in_the_background() -> None:
     harness = Offsets()
     harness.assign(TP0, offset=4)
     assert harness.offsets.current_lag(TP0) is None
@@ -570,7 +570,7 @@ def test_current_lag_is_asked_for_in_the_background() -> None:
     assert harness.offsets.current_lag(TP0) == 8
 
 
-def test_current_lag_is_asked_for_again_after_a_failure() -> None:
+def test_current_lag_lookup_is_retried_after_a_failure() -> None:
     harness = Offsets()
     harness.assign(TP0, offset=4)
     assert harness.offsets.current_lag(TP0) is None
@@ -598,7 +598,7 @@ def test_list_offsets_can_be_written_in_every_version(isolation_level: int) -> N
         assert read.isolation_level == (isolation_level if version >= 2 else 0)
 
 
-def test_epochs_can_be_asked_for_in_every_version() -> None:
+def test_epoch_requests_can_be_written_in_every_version() -> None:
     builder = prepare_request({TP0: FetchPosition(10, 3, LeaderAndEpoch(None, 4)), TP1: FetchPosition(10)})
     for version in range(builder.oldest_allowed_version, builder.latest_allowed_version + 1):
         writer = Writer()

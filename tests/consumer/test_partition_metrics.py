@@ -44,7 +44,7 @@ def harness() -> Harness:
     return harness
 
 
-def test_reporters_are_told_of_partitions_as_they_come_and_go(harness: Harness) -> None:
+def test_reporters_see_added_and_removed_partitions(harness: Harness) -> None:
     reporter = Reporter()
     harness.metrics.add_reporter(reporter)
     manager = harness.metrics_manager
@@ -59,7 +59,7 @@ def test_reporters_are_told_of_partitions_as_they_come_and_go(harness: Harness) 
     assert (reporter.of(0), reporter.of(1)) == (set(), {"preferred-read-replica"})
 
 
-def test_a_late_reporter_gets_all_of_them(harness: Harness) -> None:
+def test_late_reporter_gets_all_partition_metrics(harness: Harness) -> None:
     harness.metrics_manager.update_assignment(harness.subscriptions)
     harness.metrics_manager.record_partition(TP0, 3, 4, harness.metrics.clock.now_ms())
     reporter = Reporter()
@@ -68,13 +68,13 @@ def test_a_late_reporter_gets_all_of_them(harness: Harness) -> None:
     assert set(reporter.known) == set(harness.metrics.metrics)
 
 
-def test_the_count_of_metrics_has_those_of_partitions(harness: Harness) -> None:
+def test_metric_count_includes_partition_metrics(harness: Harness) -> None:
     harness.metrics_manager.update_assignment(harness.subscriptions)
     harness.metrics_manager.record_partition(TP0, 3, None, harness.metrics.clock.now_ms())
     assert harness.metrics.by_group()["kafka-metrics-count"]["count"] == len(harness.metrics.metrics)
 
 
-def test_a_metric_is_found_by_its_name(harness: Harness) -> None:
+def test_partition_metric_is_found_by_name(harness: Harness) -> None:
     harness.metrics_manager.record_partition(TP0, 3, None, harness.metrics.clock.now_ms())
     tags = {"topic": TP0.topic, "partition": "0"}
     name = harness.metrics.metric_name("records-lag-max", GROUP, tags=tags)

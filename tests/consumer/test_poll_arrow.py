@@ -76,7 +76,7 @@ def take(consumer: KafkaConsumer[Any, Any], count: int, **arguments: Any) -> pa.
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
 @pytest.mark.parametrize("binary_view", [False, True])
-def test_all_columns(any_kafka: AnyKafka, topic: str, make: Make, codec: str, binary_view: bool) -> None:
+def test_table_has_all_columns(any_kafka: AnyKafka, topic: str, make: Make, codec: str, binary_view: bool) -> None:
     any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"compression.type": codec}
     produce(any_kafka, topic, 600, 2, **settings)
@@ -99,7 +99,7 @@ def test_all_columns(any_kafka: AnyKafka, topic: str, make: Make, codec: str, bi
         assert consumer.position(TopicPartition(topic, number)) == 300
 
 
-def test_chosen_columns_and_bounds(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+def test_columns_and_limits_can_be_chosen(any_kafka: AnyKafka, topic: str, make: Make) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, 100)
     tp = TopicPartition(topic, 0)
@@ -135,7 +135,7 @@ def test_poll_and_poll_arrow_take_turns(any_kafka: AnyKafka, topic: str, make: M
     assert values == [b"value %d" % number for number in range(200)]
 
 
-def test_the_iterator(any_kafka: AnyKafka, topic: str, make: Make) -> None:
+def test_iter_arrow_yields_limited_batches(any_kafka: AnyKafka, topic: str, make: Make) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, 100)
     consumer = make(consumer_timeout_ms=500)
@@ -212,7 +212,7 @@ def no_memory_for_rows(columns: Any, make_batch: Callable[[Any], Any] = arrow.re
     return make_batch(columns)
 
 
-def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
+def test_records_survive_memory_errors_of_arrays(
     any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     any_kafka.create_topic(topic)
@@ -227,7 +227,7 @@ def test_records_are_not_lost_when_there_is_no_memory_for_arrays(
     assert take(consumer, 10)["offset"].to_pylist() == list(range(10))
 
 
-def test_nor_when_they_were_the_last_before_an_end(
+def test_last_records_before_an_end_survive_memory_errors(
     any_kafka: AnyKafka, topic: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     any_kafka.create_topic(topic)
@@ -397,7 +397,7 @@ def test_poll_arrow_refuses_wrong_arguments_and_states(any_kafka: AnyKafka, topi
         consumer.poll_arrow()
 
 
-def test_without_pyarrow() -> None:
+def test_poll_arrow_without_pyarrow_explains_the_error() -> None:
     program = """
 import sys
 sys.modules["pyarrow"] = None

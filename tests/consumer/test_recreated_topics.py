@@ -84,7 +84,7 @@ def create_again(kafka: AnyKafka, topic: str, partitions: int = 1) -> None:
 
 @METHODS
 @pytest.mark.parametrize("count", [10, 100])
-def test_reading_goes_on_in_the_new_topic(
+def test_reading_continues_at_the_start_of_the_new_topic(
     any_kafka: AnyKafka, topic: str, consume: NewConsumer, method: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new topic is read and committed from its beginning, even if it has a record at the old position."""
@@ -108,7 +108,7 @@ def test_reading_goes_on_in_the_new_topic(
     assert read(consume(method), 1) == [b"last"]
 
 
-def test_a_subscription_without_a_group(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
+def test_removed_partitions_are_unassigned(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
     """Partitions that the new topic does not have are no longer assigned."""
     servers = any_kafka.bootstrap_servers
     any_kafka.create_topic(topic, 2)
@@ -123,7 +123,7 @@ def test_a_subscription_without_a_group(any_kafka: AnyKafka, topic: str, consume
 
 
 @METHODS
-def test_without_a_reset_policy_poll_raises(any_kafka: AnyKafka, topic: str, consume: NewConsumer, method: str) -> None:
+def test_poll_raises_without_reset_policy(any_kafka: AnyKafka, topic: str, consume: NewConsumer, method: str) -> None:
     servers, tp = any_kafka.bootstrap_servers, TopicPartition(topic, 0)
     any_kafka.create_topic(topic)
     produce(servers, topic, *numbered("old", 5))
@@ -212,7 +212,7 @@ def test_a_topic_with_fewer_partitions_does_not_stop_the_group(
     assert consumer.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
 
 
-def test_a_commit_to_a_topic_that_does_not_exist(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
+def test_commit_to_a_missing_topic_fails(any_kafka: AnyKafka, topic: str, consume: NewConsumer) -> None:
     """The commit fails at once, the error names the topic, and the topic is not created."""
     any_kafka.create_topic(topic)
     consumer = consume("assign", allow_auto_create_topics=True)
@@ -223,7 +223,7 @@ def test_a_commit_to_a_topic_that_does_not_exist(any_kafka: AnyKafka, topic: str
     assert missing.topic not in consumer.topics()
 
 
-def test_a_commit_with_the_epoch_of_the_deleted_topic() -> None:
+def test_committed_epoch_of_a_deleted_topic_resets_the_position() -> None:
     """A group starts with an offset and epoch of the deleted topic, as committed by clients that commit by name."""
     with EmbeddedCluster() as cluster:
         servers, tp = cluster.bootstrap_servers, TopicPartition("t", 0)
@@ -244,7 +244,7 @@ def test_a_commit_with_the_epoch_of_the_deleted_topic() -> None:
 
 @METHODS
 @pytest.mark.parametrize("release", [None, "2.7"])
-def test_a_higher_leader_epoch_in_the_deleted_topic(method: str, release: str | None) -> None:
+def test_lower_leader_epoch_of_a_recreated_topic_is_accepted(method: str, release: str | None) -> None:
     """Leader epochs restart with a recreated topic, so its metadata is not stale; Kafka 2.7 has no topic ids."""
     settings: dict[str, Any] = {} if release is None else {"release": release}
     with EmbeddedCluster(brokers=3, **settings) as cluster:
@@ -268,7 +268,7 @@ def test_a_higher_leader_epoch_in_the_deleted_topic(method: str, release: str | 
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_an_offset_with_an_epoch_that_the_partition_has_not_reached(
+def test_unreached_committed_epoch_is_explained_and_reset(
     any_kafka: AnyKafka, topic: str, group_id: str, reset: str
 ) -> None:
     """The Java client reads nothing of such a partition any more."""

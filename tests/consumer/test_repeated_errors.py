@@ -48,7 +48,7 @@ def test_errors_that_the_program_causes_may_have_a_pause_of_their_own(error: Exc
 
 
 @pytest.mark.parametrize("error", [WakeupError("x"), IllegalStateError("x"), ValueError("x"), KeyboardInterrupt()])
-def test_errors_that_the_program_causes_have_no_pause(error: BaseException) -> None:
+def test_errors_of_the_program_are_raised_without_backoff(error: BaseException) -> None:
     repeated = RepeatedErrors(100)
     assert [repeated.pause_ms(error, 1_000) for _ in range(3)] == [0, 0, 0]
 

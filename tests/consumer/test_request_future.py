@@ -12,7 +12,7 @@ from pykclient.consumer.request_manager import RequestFuture
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError
 
 
-def test_success() -> None:
+def test_completed_future_has_a_value() -> None:
     future: RequestFuture[int] = RequestFuture()
     assert not future.is_done
     future.complete(1)
@@ -30,7 +30,7 @@ def test_none_is_a_value() -> None:
     assert future.value is None
 
 
-def test_failure() -> None:
+def test_failed_future_has_an_exception() -> None:
     error = DisconnectError("gone")
     future: RequestFuture[int] = RequestFuture.failure(error)
     assert future.failed
@@ -72,7 +72,7 @@ def test_a_listener_may_add_another() -> None:
     assert heard == ["inner"]
 
 
-def test_compose_changes_the_type_and_passes_errors() -> None:
+def test_compose_converts_values_and_passes_errors() -> None:
     def double(value: int, composed: RequestFuture[str]) -> None:
         composed.complete(str(value * 2))
 
@@ -94,7 +94,7 @@ def test_compose_can_turn_an_error_into_a_value() -> None:
 
 
 @pytest.mark.parametrize("finish", [lambda f: f.complete(1), lambda f: f.raise_error(KafkaError("x"))])
-def test_chain(finish: Callable[[RequestFuture[int]], None]) -> None:
+def test_chained_future_gets_the_same_result(finish: Callable[[RequestFuture[int]], None]) -> None:
     first: RequestFuture[int] = RequestFuture()
     second: RequestFuture[int] = RequestFuture()
     first.chain(second)

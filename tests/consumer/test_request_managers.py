@@ -44,7 +44,7 @@ def harness() -> Harness:
     return harness
 
 
-def test_requests_in_order_and_the_least_wait() -> None:
+def test_poll_sends_in_order_and_returns_the_shortest_wait() -> None:
     sent: list[tuple[UnsentRequest, bool]] = []
     managers = RequestManagers(lambda request, is_background: sent.append((request, is_background)))
     assert managers.poll(1) == FOREVER_MS
@@ -71,7 +71,7 @@ def test_a_manager_with_nothing_pending_is_not_polled() -> None:
     assert manager.polled_ms == [1001]
 
 
-def test_managers_are_due_when_their_wait_is_over_or_there_is_something_to_do() -> None:
+def test_managers_are_due_after_their_wait_or_with_work() -> None:
     managers = RequestManagers(lambda *_: None)
     background = Manager(PollResult(80), PollResult(10), PollResult(20), runs_in_background=True)
     managers.add(Manager(PollResult(50)), background)
@@ -100,7 +100,7 @@ def test_nothing_is_polled_while_no_manager_is_due(harness: Harness) -> None:
     assert len(manager.polled_ms) == 3
 
 
-def test_a_request_to_a_node_and_one_to_the_least_loaded(harness: Harness) -> None:
+def test_requests_go_to_their_node_or_the_least_loaded(harness: Harness) -> None:
     to_node, to_any = asks(harness.node(1)), asks()
     harness.network.managers.add(Manager(PollResult(requests=[to_node, to_any])))
     assert not harness.network.has_pending_requests()
@@ -130,7 +130,7 @@ def test_a_poll_waits_no_longer_than_a_manager_allows(harness: Harness) -> None:
     assert timeouts[1:] == [700, 0]
 
 
-def test_no_node_for_a_request(harness: Harness) -> None:
+def test_request_waits_for_a_reachable_node(harness: Harness) -> None:
     for id in range(2):
         harness.client.set_unreachable(harness.node(id), 500)
     request = asks()
@@ -145,7 +145,7 @@ def test_no_node_for_a_request(harness: Harness) -> None:
     assert request.future.succeeded
 
 
-def test_no_node_for_a_request_in_time(harness: Harness) -> None:
+def test_request_without_a_reachable_node_times_out(harness: Harness) -> None:
     for id in range(2):
         harness.client.set_unreachable(harness.node(id), 500)
     request = asks(timeout_ms=50)
@@ -158,7 +158,7 @@ def test_no_node_for_a_request_in_time(harness: Harness) -> None:
     assert not harness.network.has_pending_requests()
 
 
-def test_the_chosen_node_refuses(harness: Harness) -> None:
+def test_authentication_error_fails_the_request(harness: Harness) -> None:
     harness.client.create_pending_authentication_error(harness.node(0), 300)
     request = asks()
     harness.network.managers.add(Manager(PollResult(requests=[request])))
@@ -167,7 +167,7 @@ def test_the_chosen_node_refuses(harness: Harness) -> None:
     assert isinstance(request.future.exception, AuthenticationError)
 
 
-def test_a_lost_connection(harness: Harness) -> None:
+def test_lost_connection_fails_the_request(harness: Harness) -> None:
     request = asks(harness.node(1))
     harness.network.managers.add(Manager(PollResult(requests=[request])))
     harness.poll()
@@ -228,7 +228,7 @@ def test_managers_and_listeners_hold_the_lease(harness: Harness) -> None:
     assert free == [False, False, True]
 
 
-def test_a_reset_forgets_requests_wherever_they_are(harness: Harness) -> None:
+def test_reset_forgets_sent_and_unsent_requests(harness: Harness) -> None:
     called: list[object] = []
     sent, answered, unsent = (asks(harness.node(id)) for id in (0, 1, 1))
     harness.client.set_unreachable(harness.node(0), 0)

@@ -13,7 +13,7 @@ def reader(harness: Harness) -> SoleReader:
     return SoleReader(harness.metadata, harness.subscriptions)
 
 
-def test_all_partitions_once_they_are_known() -> None:
+def test_all_known_partitions_are_assigned() -> None:
     harness = Harness()
     sole = reader(harness)
     harness.subscriptions.subscribe([TOPIC])
@@ -24,7 +24,7 @@ def test_all_partitions_once_they_are_known() -> None:
     assert harness.subscriptions.assigned_partitions() == {TP0, TP1}
 
 
-def test_nothing_is_done_while_nothing_changes() -> None:
+def test_assignment_is_kept_while_nothing_changes() -> None:
     harness = Harness()
     sole = reader(harness)
     harness.subscriptions.subscribe([TOPIC])
@@ -62,7 +62,7 @@ def test_a_topic_that_is_missing_for_a_moment_keeps_its_positions() -> None:
     assert harness.position(TP0) == 5
 
 
-def test_another_subscription_gives_up_what_is_not_in_it() -> None:
+def test_new_subscription_unassigns_other_topics() -> None:
     harness = Harness(partitions={TOPIC: 2, "other": 1})
     sole = reader(harness)
     harness.subscriptions.subscribe([TOPIC])
@@ -74,7 +74,7 @@ def test_another_subscription_gives_up_what_is_not_in_it() -> None:
     assert harness.subscriptions.assigned_partitions() == {TopicPartition("other", 0)}
 
 
-def test_a_pattern_takes_topics_as_they_come() -> None:
+def test_pattern_assigns_new_matching_topics() -> None:
     harness = Harness(partitions={TOPIC: 1, "unwanted": 1})
     sole = reader(harness)
     harness.subscriptions.subscribe_pattern(re.compile("test.*"))
@@ -86,7 +86,7 @@ def test_a_pattern_takes_topics_as_they_come() -> None:
     assert harness.subscriptions.assigned_partitions() == {TP0, TopicPartition("test-2", 0)}
 
 
-def test_another_pattern_gives_up_what_it_does_not_match() -> None:
+def test_new_pattern_unassigns_unmatched_topics() -> None:
     """Partitions that the new pattern does not match are dropped even before metadata for it arrives."""
     harness = Harness(partitions={"a1": 1, "ab": 1})
     sole = reader(harness)

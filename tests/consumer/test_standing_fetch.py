@@ -64,7 +64,7 @@ class Standing:
 
 @pytest.mark.parametrize("client_id", [None, "", "c", "käfer" * 50])
 @pytest.mark.parametrize("version", RENEWED_VERSIONS)
-def test_the_bytes_are_those_of_the_next_request(version: int, client_id: str | None) -> None:
+def test_renewed_bytes_equal_the_next_request(version: int, client_id: str | None) -> None:
     standing = Standing()
     for epoch in (6, 7):
         renewed = standing.answer(FetchResponse(session_id=SESSION), version, client_id)
@@ -72,7 +72,7 @@ def test_the_bytes_are_those_of_the_next_request(version: int, client_id: str | 
         assert renewed == standing.request(version, client_id)
 
 
-def test_the_epoch_after_the_largest_is_1() -> None:
+def test_session_epoch_wraps_to_1() -> None:
     standing = Standing((1 << 31) - 1)
     renewed = standing.answer(FetchResponse(session_id=SESSION), 17)
     assert standing.handler._next_metadata == (SESSION, 1)
@@ -80,7 +80,7 @@ def test_the_epoch_after_the_largest_is_1() -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v not in RENEWED_VERSIONS])
-def test_older_versions_are_parsed(version: int) -> None:
+def test_responses_of_older_versions_are_parsed(version: int) -> None:
     response = FetchResponse(session_id=SESSION if version >= 7 else 0)
     assert Standing().answer(response, version) is None
 
@@ -96,20 +96,20 @@ def test_older_versions_are_parsed(version: int) -> None:
         FetchResponse(session_id=SESSION, node_endpoints=[FetchResponse.NodeEndpoint()]),
     ],
 )
-def test_a_response_with_any_content_is_parsed(response: FetchResponse) -> None:
+def test_responses_with_content_are_parsed(response: FetchResponse) -> None:
     standing = Standing()
     assert standing.answer(response, 17) is None
     assert standing.handler._next_metadata == (SESSION, 5)
 
 
-def test_a_request_that_is_not_wanted_is_not_sent_again() -> None:
+def test_unwanted_request_is_not_sent_again() -> None:
     standing = Standing()
     standing.wanted = False
     assert standing.answer(FetchResponse(session_id=SESSION), 17) is None
     assert standing.handler._next_metadata == (SESSION, 5)
 
 
-def test_its_latency_is_recorded() -> None:
+def test_renewed_fetch_records_its_latency() -> None:
     standing = Standing()
     standing.answer(FetchResponse(session_id=SESSION), 17)
     values = {metric.metric_name.name: metric.metric_value() for metric in standing.metrics.metrics.values()}
@@ -145,7 +145,7 @@ class Idle(Harness):
         return renewal(request, 17, frame, 2, self.clock.now_ms()) is not None
 
 
-def test_a_poll_that_waits_wants_it() -> None:
+def test_waiting_poll_renews_the_fetch() -> None:
     idle = Idle()
     assert not idle.data.to_send
     [request] = idle.client.requests
@@ -178,7 +178,7 @@ def prefer_a_replica(idle: Idle) -> None:
 
 
 @pytest.mark.parametrize("change", [pause, seek, metadata, leave, close, prefer_a_replica])
-def test_no_longer_after(change: Callable[[Idle], object]) -> None:
+def test_changes_end_the_renewal_of_fetches(change: Callable[[Idle], object]) -> None:
     idle = Idle()
     [request] = idle.client.requests
     change(idle)
@@ -204,7 +204,7 @@ def test_a_request_with_changes_is_sent_once() -> None:
 
 
 @pytest.mark.parametrize("group_id", [None, "idle"])
-def test_an_idle_consumer(group_id: str | None) -> None:
+def test_idle_consumer_receives_new_records(group_id: str | None) -> None:
     with EmbeddedCluster(config={"group.initial.rebalance.delay.ms": 0}) as cluster:
         cluster.create_topic("t", 2)
         servers = cluster.bootstrap_servers

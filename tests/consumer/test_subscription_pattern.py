@@ -20,7 +20,7 @@ from pykclient.log_context import LogContext
     "pattern",
     ["orders-.*", r"a\.b[+?]+", "(?i)x|y", r"[(?=]\d{2,3}", "(?:a)(b)*?", r"\\1", "(?P<name>a)", r"\p{Greek}", "[]?+]"],
 )
-def test_patterns_of_re2(pattern: str) -> None:
+def test_re2_patterns_are_accepted(pattern: str) -> None:
     assert SubscriptionPattern(pattern).pattern == pattern
 
 
@@ -42,25 +42,25 @@ def test_patterns_of_re2(pattern: str) -> None:
         (r"a\Z", r"\\Z"),
     ],
 )
-def test_patterns_of_python_only(pattern: str, what: str) -> None:
+def test_python_only_patterns_are_refused(pattern: str, what: str) -> None:
     with pytest.raises(IllegalArgumentError, match=rf"{what}.*re\.compile"):
         SubscriptionPattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["", None, re.compile("a")])
-def test_values_that_are_no_pattern_are_refused(pattern: object) -> None:
+def test_values_other_than_patterns_are_refused(pattern: object) -> None:
     with pytest.raises(IllegalArgumentError, match="needs a regular expression"):
         SubscriptionPattern(pattern)  # type: ignore[arg-type]
 
 
-def test_a_pattern_that_cannot_be_sent() -> None:
+def test_pattern_with_a_lone_surrogate_is_refused() -> None:
     """A request with half of a surrogate pair cannot be encoded, and the heartbeat would be tried again and again."""
     with pytest.raises(IllegalArgumentError, match=r"'x\\ud800' cannot be sent"):
         SubscriptionPattern("x\ud800")
 
 
 @pytest.mark.parametrize("pattern", [SubscriptionPattern("a.*"), re.compile("a.*")])
-def test_a_pattern_in_the_place_of_topics(pattern: object) -> None:
+def test_pattern_passed_as_topics_is_refused(pattern: object) -> None:
     with (
         KafkaConsumer[bytes, bytes](bootstrap_servers="127.0.0.1:1", group_id="g") as consumer,
         pytest.raises(IllegalArgumentError, match=r"subscribe\(pattern=\.\.\.\)"),
@@ -68,12 +68,12 @@ def test_a_pattern_in_the_place_of_topics(pattern: object) -> None:
         consumer.subscribe(pattern)  # type: ignore[arg-type]
 
 
-def test_equality() -> None:
+def test_equal_patterns_have_equal_hashes() -> None:
     assert SubscriptionPattern("a") == SubscriptionPattern("a") != SubscriptionPattern("b")
     assert len({SubscriptionPattern("a"), SubscriptionPattern("a")}) == 1
 
 
-def test_the_classic_protocol_has_no_such_patterns() -> None:
+def test_classic_protocol_refuses_subscription_patterns() -> None:
     with KafkaConsumer(bootstrap_servers="localhost:1", group_id="g") as consumer:
         with pytest.raises(IllegalArgumentError, match=r"group\.protocol=consumer"):
             consumer.subscribe(pattern=SubscriptionPattern("a"))

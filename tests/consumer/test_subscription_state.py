@@ -61,7 +61,7 @@ def _in_state(state: FetchState) -> TopicPartitionState:
 
 @pytest.mark.parametrize("target", STATES)
 @pytest.mark.parametrize("source", STATES)
-def test_every_edge(source: FetchState, target: FetchState) -> None:
+def test_only_listed_transitions_are_allowed(source: FetchState, target: FetchState) -> None:
     partition = _in_state(source)
     if target in TRANSITIONS[source]:
         assert partition._move(target, FetchPosition(3))
@@ -76,7 +76,7 @@ def test_every_edge(source: FetchState, target: FetchState) -> None:
 
 
 @pytest.mark.parametrize("target", [FETCHING, AWAIT_VALIDATION])
-def test_states_that_need_a_position(target: FetchState) -> None:
+def test_valid_states_need_a_position(target: FetchState) -> None:
     with pytest.raises(IllegalStateError, match="without a position"):
         _in_state(INITIALIZING)._move(target, None)
 
@@ -86,7 +86,7 @@ def fetchable(state: SubscriptionState) -> list[TopicPartition]:
     return [tp for tp in state.assigned_partitions_list() if state.fetch_node_id(tp) is not None]
 
 
-def test_only_a_valid_position_moves_on() -> None:
+def test_only_a_valid_position_can_advance() -> None:
     state = assigned(TP0)
     with pytest.raises(IllegalStateError, match="INITIALIZING"):
         state.set_position(TP0, FetchPosition(1))
@@ -95,7 +95,7 @@ def test_only_a_valid_position_moves_on() -> None:
     assert state.position(TP0) == FetchPosition(6, 1, LEADER)
 
 
-def test_positions_in_logs() -> None:
+def test_positions_are_formatted_for_logs() -> None:
     assert str(FetchPosition(7)) == "7"
     assert str(FetchPosition(7, 2, LEADER)) == "7 (after epoch 2 led by node 1 in epoch 5)"
 
@@ -134,7 +134,7 @@ def test_patterns_match_whole_names() -> None:
         assigned(TP0).subscribe_from_pattern({"abb"})
 
 
-def test_group_subscription_widens_what_metadata_is_wanted_of() -> None:
+def test_group_subscription_adds_topics_to_the_metadata() -> None:
     state = make()
     state.subscribe({"a"})
     assert state.group_subscribe({"a", "b"})
@@ -147,7 +147,7 @@ def test_group_subscription_widens_what_metadata_is_wanted_of() -> None:
         assigned(TP0).group_subscribe({"a"})
 
 
-def test_assignment_by_the_group_keeps_positions_of_what_stays() -> None:
+def test_group_assignment_keeps_positions_of_kept_partitions() -> None:
     state = make()
     with pytest.raises(IllegalArgumentError):
         state.assign_from_subscribed([TP0])
@@ -186,7 +186,7 @@ def test_added_partitions_wait_for_the_listener() -> None:
     assert fetchable(state) == [TP0, TP1]
 
 
-def test_manual_assignment() -> None:
+def test_manual_assignment_replaces_the_previous_one() -> None:
     state = assigned(TP0)
     assert state.subscription() == frozenset()
     assert state.metadata_topics() == {"a"}
@@ -204,7 +204,7 @@ def test_manual_assignment() -> None:
 # --- positions -------------------------------------------------------------------------------------------------------
 
 
-def test_seek_and_reset() -> None:
+def test_seek_and_reset_change_the_position() -> None:
     state = assigned(TP0)
     assert state.without_position
     state.seek(TP0, 5)
@@ -221,7 +221,7 @@ def test_seek_and_reset() -> None:
     assert not state.is_offset_reset_needed(TP0)
 
 
-def test_a_late_answer_to_a_reset_changes_nothing() -> None:
+def test_late_reset_response_is_ignored() -> None:
     state = assigned(TP0)
     earliest, latest = AutoOffsetResetStrategy.EARLIEST, AutoOffsetResetStrategy.LATEST
     state.request_offset_reset(TP0, latest)
@@ -234,7 +234,7 @@ def test_a_late_answer_to_a_reset_changes_nothing() -> None:
     state.maybe_seek_unvalidated(TP1, FetchPosition(3), latest)
 
 
-def test_initializing_partitions_are_reset_or_told() -> None:
+def test_initializing_partitions_are_reset_or_raise() -> None:
     state = assigned(TP0, TP1)
     state.reset_initializing_positions(lambda tp: tp == TP0)
     assert state.partitions_needing_reset(0) == [TP0]
@@ -245,7 +245,7 @@ def test_initializing_partitions_are_reset_or_told() -> None:
     assert caught.value.partitions == {TP0}
 
 
-def test_backoff_of_resets() -> None:
+def test_failed_resets_back_off() -> None:
     state = assigned(TP0)
     state.request_offset_reset(TP0)
     state.set_next_allowed_retry([TP0], 100)
@@ -255,7 +255,7 @@ def test_backoff_of_resets() -> None:
     assert state.partitions_needing_reset(150) == []
 
 
-def test_pause_and_pending_revocation() -> None:
+def test_paused_and_revoking_partitions_are_not_fetchable() -> None:
     state = assigned(TP0, TP1)
     state.seek(TP0, 0)
     state.pause(TP0)
@@ -270,7 +270,7 @@ def test_pause_and_pending_revocation() -> None:
     assert state.initializing_partitions() == set()
 
 
-def test_lag_lead_and_ends() -> None:
+def test_lag_and_lead_follow_the_log_offsets() -> None:
     state = assigned(TP0)
     assert state.lag_and_lead(TP0, READ_UNCOMMITTED) == (None, None)
     state.request_partition_end_offset(TP0)
@@ -286,7 +286,7 @@ def test_lag_lead_and_ends() -> None:
 # --- validation ------------------------------------------------------------------------------------------------------
 
 
-def test_new_leader_asks_for_validation() -> None:
+def test_new_leader_requires_validation() -> None:
     state = assigned(TP0)
     state.seek_unvalidated(TP0, FetchPosition(10, 3, LEADER))
     assert state.awaiting_validation(TP0)
@@ -300,7 +300,7 @@ def test_new_leader_asks_for_validation() -> None:
     assert state.position(TP0) == FetchPosition(10, 3, new_leader)
 
 
-def test_nothing_to_validate_without_epochs() -> None:
+def test_positions_without_epochs_need_no_validation() -> None:
     state = assigned(TP0)
     state.seek_unvalidated(TP0, FetchPosition(10, None, LEADER))
     assert state.has_valid_position(TP0)
@@ -321,7 +321,7 @@ def test_no_leader_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("end", "expected"), [((8, 2), FetchPosition(8, 2, LEADER)), ((-1, -1), None)])
-def test_truncation_with_a_policy(end: tuple[int, int], expected: FetchPosition | None) -> None:
+def test_truncation_with_a_policy_moves_the_position(end: tuple[int, int], expected: FetchPosition | None) -> None:
     state = assigned(TP0)
     position = FetchPosition(10, 3, LEADER)
     state.seek_unvalidated(TP0, position)
@@ -331,7 +331,7 @@ def test_truncation_with_a_policy(end: tuple[int, int], expected: FetchPosition 
 
 
 @pytest.mark.parametrize(("end", "divergent"), [((8, 2), OffsetAndMetadata(8, "", 2)), ((-1, -1), None)])
-def test_truncation_without_a_policy(end: tuple[int, int], divergent: OffsetAndMetadata | None) -> None:
+def test_truncation_without_a_policy_is_returned(end: tuple[int, int], divergent: OffsetAndMetadata | None) -> None:
     state = assigned(TP0, strategy="none")
     position = FetchPosition(10, 3, LEADER)
     state.seek_unvalidated(TP0, position)
@@ -340,7 +340,7 @@ def test_truncation_without_a_policy(end: tuple[int, int], divergent: OffsetAndM
     assert state.awaiting_validation(TP0)
 
 
-def test_validation_of_what_was_left_meanwhile() -> None:
+def test_validation_of_a_changed_position_is_ignored() -> None:
     state = assigned(TP0)
     position = FetchPosition(10, 3, LEADER)
     state.seek_unvalidated(TP0, position)
@@ -356,7 +356,7 @@ def test_validation_of_what_was_left_meanwhile() -> None:
 # --- the indexes -----------------------------------------------------------------------------------------------------
 
 
-def test_partitions_that_delivered_move_to_the_end() -> None:
+def test_delivered_partitions_move_to_the_end() -> None:
     state = assigned(TP0, TP1, TPB)
     for tp in (TP0, TP1, TPB):
         state.seek_validated(tp, FetchPosition(0, None, LEADER))
@@ -481,7 +481,7 @@ def test_assignment_clears_pending_revocation() -> None:
     assert state.is_fetchable(TP0)
 
 
-def test_the_same_leader_again_is_nothing_to_tell_it() -> None:
+def test_unchanged_leader_changes_nothing() -> None:
     state = assigned(TP0)
     state.seek_validated(TP0, FetchPosition(1, 4, LEADER))
     assert state.take_changes_of(1) == {TP0: FetchPosition(1, 4, LEADER)}

@@ -62,7 +62,7 @@ def in_a_thread(call: Callable[[], object]) -> BaseException | None:
     return errors[0]
 
 
-def test_records_that_are_being_returned_are_not_taken_back() -> None:
+def test_records_being_returned_are_not_taken_back() -> None:
     reader = Reader()
     errors: list[BaseException | None] = []
     reader.poll(lambda: errors.append(in_a_thread(reader.position)))
@@ -82,7 +82,7 @@ def test_records_that_were_not_returned_are_taken_back_by_any_thread() -> None:
     assert reader.recoveries == [False]
 
 
-def test_another_reader_of_that_thread_does_not_count() -> None:
+def test_another_reader_of_the_thread_is_ignored() -> None:
     reader, other = Reader(), Reader()
     with pytest.raises(ZeroDivisionError):
         reader.poll(lambda: 1 / 0)
@@ -92,7 +92,7 @@ def test_another_reader_of_that_thread_does_not_count() -> None:
     assert reader.recoveries == [False]
 
 
-def test_a_call_that_leaves_while_another_enters_was_not_interrupted() -> None:
+def test_call_leaving_while_another_enters_is_not_interrupted() -> None:
     """Its records are being returned, so they are not taken back."""
     reader = Reader()
     may_leave, has_left, may_end = threading.Event(), threading.Event(), threading.Event()

@@ -57,7 +57,7 @@ def _poll(consumer: KafkaConsumer) -> list[str]:
     return [bytes(record.value or b"").decode() for records in consumer.poll(100).values() for record in records]
 
 
-def test_topics_are_described(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer) -> None:
+def test_describe_topics_returns_ids_and_partitions(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer) -> None:
     any_kafka.create_topic(topic, 2)
     (description,) = consumer.describe_topics(topics=[topic, f"{topic}-missing"]).values()
     assert (description.name, description.is_internal) == (topic, False)
@@ -71,7 +71,7 @@ def test_topics_are_described(any_kafka: AnyKafka, topic: str, consumer: KafkaCo
 
 
 @pytest.mark.parametrize("offset", [5, 0, 15, 20, 30])
-def test_a_topic_that_was_created_again(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer, offset: int) -> None:
+def test_old_topic_id_reads_new_topic(any_kafka: AnyKafka, topic: str, consumer: KafkaConsumer, offset: int) -> None:
     """A recreated topic has no record for a position in the old one, whatever its offsets are."""
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, ["old"] * 40)

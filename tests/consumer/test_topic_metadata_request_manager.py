@@ -47,11 +47,11 @@ def topics() -> Topics:
     return Topics()
 
 
-def test_no_lookup_no_request(topics: Topics) -> None:
+def test_idle_manager_sends_no_request(topics: Topics) -> None:
     assert topics.manager.poll(0) is NOTHING
 
 
-def test_all_topics(topics: Topics) -> None:
+def test_all_topics_are_described(topics: Topics) -> None:
     future = topics.manager.describe_topics(None, 1000)
     request = topics.request()
     assert request.node is None
@@ -65,7 +65,7 @@ def test_all_topics(topics: Topics) -> None:
     assert topics.manager.poll(topics.now_ms) is NOTHING
 
 
-def test_several_topics_in_one_request(topics: Topics) -> None:
+def test_one_request_asks_for_several_topics(topics: Topics) -> None:
     future = topics.manager.describe_topics(["a", "x"], 1000)
     request = topics.request()
     assert [topic.name for topic in message(request).topics or ()] == ["a", "x"]
@@ -74,17 +74,17 @@ def test_several_topics_in_one_request(topics: Topics) -> None:
     assert list(future.value) == ["a"]
 
 
-def test_no_topics(topics: Topics) -> None:
+def test_empty_lookup_sends_no_request(topics: Topics) -> None:
     assert topics.manager.describe_topics([], 1000).value == {}
     assert topics.manager.poll(0) is NOTHING
 
 
-def test_a_topic_that_may_be_created(topics: Topics) -> None:
+def test_lookup_may_create_the_topic(topics: Topics) -> None:
     topics.manager.describe_topics([TOPIC], 1000, allow_auto_topic_creation=True)
     assert message(topics.request()).allow_auto_topic_creation
 
 
-def test_an_unknown_topic(topics: Topics) -> None:
+def test_unknown_topic_is_omitted(topics: Topics) -> None:
     future = topics.manager.describe_topics(["x"], 1000)
     respond(topics.request(), metadata_response({}, errors={"x": errors.UnknownTopicOrPartitionError.code}))
     assert future.value == {}
@@ -98,7 +98,7 @@ def test_an_unknown_topic(topics: Topics) -> None:
         (errors.UnknownServerError.code, KafkaError),
     ],
 )
-def test_errors_that_no_retry_helps_against(topics: Topics, code: int, raised: type[Exception]) -> None:
+def test_non_retriable_topic_errors_fail_the_lookup(topics: Topics, code: int, raised: type[Exception]) -> None:
     future = topics.manager.describe_topics(["x"], 1000)
     respond(topics.request(), metadata_response({}, errors={"x": code}))
     assert isinstance(future.exception, raised)
@@ -106,7 +106,7 @@ def test_errors_that_no_retry_helps_against(topics: Topics, code: int, raised: t
     assert topics.poll(500) == []
 
 
-def test_a_failed_request_that_no_retry_helps_against(topics: Topics) -> None:
+def test_non_retriable_request_error_fails_the_lookup(topics: Topics) -> None:
     future = topics.manager.describe_topics(["x"], 1000)
     topics.request().future.raise_error(UnsupportedVersionError("too old"))
     assert isinstance(future.exception, UnsupportedVersionError)
@@ -128,7 +128,7 @@ def test_retries_back_off(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("responded", [False, True], ids=["no response", "only errors"])
-def test_the_time_is_over(topics: Topics, responded: bool) -> None:
+def test_lookup_times_out_with_the_last_error(topics: Topics, responded: bool) -> None:
     future = topics.manager.describe_topics([TOPIC], 50)
     request = topics.request()
     assert topics.wait_ms == 50
@@ -147,7 +147,7 @@ def test_the_time_is_over(topics: Topics, responded: bool) -> None:
     assert topics.manager.poll(topics.now_ms) is NOTHING
 
 
-def test_the_names_in_a_timeout(topics: Topics) -> None:
+def test_timeout_names_the_topics(topics: Topics) -> None:
     lookups = [topics.manager.describe_topics(names, 0) for names in (None, ["b", "a"])]
     assert len(topics.poll()) == 2
     topics.poll()
@@ -156,7 +156,7 @@ def test_the_names_in_a_timeout(topics: Topics) -> None:
     assert texts[1].startswith("no metadata of topics a, b within 0 ms")
 
 
-def test_a_call_that_was_interrupted(topics: Topics) -> None:
+def test_interrupted_call_ends_its_lookup(topics: Topics) -> None:
     """Its lookup ends, and what still arrives for it is ignored."""
     future = topics.manager.describe_topics([TOPIC], 1000)
     request = topics.request()

@@ -60,7 +60,7 @@ def test_positions_follow_the_loop() -> None:
     assert undelivered.next_iterator() is None
 
 
-def test_a_loop_that_was_left_is_gone_on_with() -> None:
+def test_abandoned_loop_resumes() -> None:
     undelivered = filled()
     first = undelivered.next_iterator()
     assert first is not None
@@ -108,7 +108,7 @@ def test_poll_takes_waiting_records() -> None:
     assert [record.offset for record in loop] == [8], "the loop goes on behind what the poll took"
 
 
-def test_a_loop_that_is_split_stops_after_its_record() -> None:
+def test_split_loop_stops_after_its_current_record() -> None:
     undelivered = filled()
     loop = undelivered.next_iterator()
     assert loop is not None

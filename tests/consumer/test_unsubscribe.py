@@ -26,7 +26,7 @@ def cluster() -> FakeCluster:
     return FakeCluster({T0: [b"%d" % number for number in range(25)]})
 
 
-def test_the_listener_fails(cluster: FakeCluster) -> None:
+def test_unsubscribe_completes_if_the_listener_fails(cluster: FakeCluster) -> None:
     listener = Listener()
     with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
         consumer.subscribe(["t"], listener=listener)
@@ -41,7 +41,7 @@ def test_the_listener_fails(cluster: FakeCluster) -> None:
         assert cluster.broker.received.count("JoinGroupRequest") == 2
 
 
-def test_the_automatic_commit_fails(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsubscribe_completes_if_the_commit_fails(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = Listener()
     with cluster.consumer(group_id="g", enable_auto_commit=True) as consumer:
         consumer.subscribe(["t"], listener=listener)
@@ -62,7 +62,7 @@ def test_the_automatic_commit_fails(cluster: FakeCluster, monkeypatch: pytest.Mo
         assert cluster.broker.received.count("JoinGroupRequest") == 2
 
 
-def test_closing_does_not_warn_of_a_commit_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_does_not_warn_about_an_empty_commit(caplog: pytest.LogCaptureFixture) -> None:
     """The automatic commit of ``unsubscribe`` has no answer yet, and there is nothing else to commit."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t")

@@ -45,7 +45,7 @@ def silence() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_sample(name: str) -> None:
+def test_sampled_inputs_raise_no_unexpected_errors(name: str) -> None:
     target, rng = TARGETS[name], Random(len(name))
     begin = corpus(target, rng)
     for data in begin:
@@ -59,21 +59,21 @@ def test_a_sample(name: str) -> None:
             raise
 
 
-def test_memory_is_guarded() -> None:
+def test_guard_limits_memory() -> None:
     hungry = Target("hungry", lambda data: bytearray(guard.CONSTANT_BYTES + 11 * len(data)), lambda _: [])
     guard.run(hungry, b"x" * 1000)
     with pytest.raises(guard.TooMuchMemoryError, match="an input of 1000"):
         guard.run(hungry, b"x" * 1000, measured=True)
 
 
-def test_inputs_are_what_was_encoded() -> None:
+def test_corpus_inputs_decode_as_encoded() -> None:
     given = Input(number(7) + number(300, 2) + pieces(b"one", b"", b"two") + b"\xff\xffrest")
     assert (given.byte(), given.number(2)) == (7, 300)
     assert given.pieces() == [b"one", b"", b"two", b"rest"]
     assert (given.byte(), given.rest()) == (0, b"")
 
 
-def test_mutations_depend_on_the_seed_alone() -> None:
+def test_mutations_depend_only_on_the_seed() -> None:
     begin = [b"some bytes", b"other bytes"]
     runs = [[mutated(begin, Random(seed), 100) for _ in range(20)] for seed in (1, 1)]
     assert runs[0] == runs[1]

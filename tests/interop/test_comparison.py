@@ -195,7 +195,7 @@ def table() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines()]
 
 
-def test_the_table_names_the_installed_versions() -> None:
+def test_comparison_table_names_the_installed_versions() -> None:
     heading = table()[0]
     assert heading == ["pykclient", "kafka-python 3.0", "confluent-kafka 2.16", "aiokafka 0.14"]
     for cell in heading[1:]:
@@ -203,12 +203,12 @@ def test_the_table_names_the_installed_versions() -> None:
         assert version(client).startswith(release)
 
 
-def test_each_row_is_looked_up() -> None:
+def test_each_row_of_the_comparison_is_checked() -> None:
     assert [row[0] for row in table()[2:]] == list(ROWS)
 
 
 @pytest.mark.parametrize("row", table()[2:], ids=lambda row: row[0])
-def test_the_cells_of_a_row_are_true(row: list[str]) -> None:
+def test_cells_of_a_comparison_row_are_true(row: list[str]) -> None:
     found = [has() for has in ROWS[row[0]]]
     assert dict(zip(CLIENTS, row[1:], strict=True)) == {
         client: "yes" if has else "no" for client, has in zip(CLIENTS, found, strict=True)

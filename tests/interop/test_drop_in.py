@@ -26,7 +26,7 @@ def load(name: str, package: str) -> Callable[[str, str, str], list[Any]]:
 
 @pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # of kafka-python
 @pytest.mark.parametrize("name", ["produce", "consume", "faults"])
-def test_only_the_import_changes(any_kafka: AnyKafka, topic: str, group_id: str, name: str) -> None:
+def test_example_programs_need_only_another_import(any_kafka: AnyKafka, topic: str, group_id: str, name: str) -> None:
     seen = {}
     for package in ("kafka", "pykclient"):
         any_kafka.create_topic(topic, 2, config={"max.message.bytes": 10_000} if name == "faults" else {})

@@ -41,7 +41,7 @@ def our_member(any_kafka: AnyKafka, topic: str, group_id: str, **settings: Any) 
     )
 
 
-def test_shared_with_confluent(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_confluent_and_our_member_share_a_group(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     write(any_kafka, topic, b"1")
     theirs = ConfluentConsumer(
         {
@@ -97,7 +97,7 @@ def test_shared_with_confluent(any_kafka: AnyKafka, topic: str, group_id: str) -
 
 
 @pytest.mark.java
-def test_shared_with_java(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_java_and_our_member_share_a_group(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     write(any_kafka, topic, b"1")
     output: list[bytes] = []
     arguments = ("group", any_kafka.bootstrap_servers, group_id, topic, b"last".hex())
@@ -128,7 +128,7 @@ def test_shared_with_java(any_kafka: AnyKafka, topic: str, group_id: str) -> Non
     assert theirs | half == set(range(PARTITIONS))
 
 
-def test_kafka_python_reads_our_offsets_and_we_theirs(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_kafka_python_and_we_read_each_others_offsets(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     import kafka as kafka_python
 
     write(any_kafka, topic, b"1", b"2", b"3")

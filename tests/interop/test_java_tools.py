@@ -18,7 +18,7 @@ def tool(any_kafka: AnyKafka, name: str, *options: str) -> str:
     return output.decode()
 
 
-def test_topics(any_kafka: AnyKafka, topic: str) -> None:
+def test_topic_tool_manages_topics(any_kafka: AnyKafka, topic: str) -> None:
     def topics(*options: str) -> str:
         return tool(any_kafka, "TopicCommand", *options, "--topic", topic)
 
@@ -35,7 +35,7 @@ def test_topics(any_kafka: AnyKafka, topic: str) -> None:
         topics("--describe")
 
 
-def test_configs(any_kafka: AnyKafka, topic: str) -> None:
+def test_config_tool_changes_topic_configs(any_kafka: AnyKafka, topic: str) -> None:
     def configs(*options: str) -> str:
         return run_tool(
             "kafka.admin.ConfigCommand",
@@ -52,7 +52,7 @@ def test_configs(any_kafka: AnyKafka, topic: str) -> None:
     assert "retention.ms" not in configs("--describe")
 
 
-def test_groups(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_group_tool_describes_resets_and_deletes_groups(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """The tools describe groups, reset their offsets to the earliest, and delete them."""
 
     def groups(*options: str) -> str:

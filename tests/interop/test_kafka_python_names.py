@@ -61,7 +61,7 @@ OLDER = {
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
-def test_a_name_is_where_kafka_python_has_it(module: str, name: str) -> None:
+def test_names_are_where_kafka_python_has_them(module: str, name: str) -> None:
     if (module, name) not in OLDER:
         assert hasattr(importlib.import_module(f"kafka.{module}"), name)
     statement = f"from pykclient.{module} import {name}"  # in a process of its own, so that no other import helps
@@ -160,7 +160,7 @@ def choose(chooser: Any, key: bytes | None, metadata: Metadata) -> int:
 
 
 @pytest.mark.parametrize("name", ["DefaultPartitioner", "StickyPartitioner"])
-def test_keys_go_where_kafka_python_sends_them(name: str) -> None:
+def test_keys_map_to_the_same_partitions_as_in_kafka_python(name: str) -> None:
     theirs, ours = getattr(kafka.partitioner, name)(), getattr(partitioner, name)()
     for count in (1, 3, 100):
         for number in range(50):
@@ -171,7 +171,7 @@ def test_keys_go_where_kafka_python_sends_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["DefaultPartitioner", "StickyPartitioner"])
-def test_no_key(name: str) -> None:
+def test_records_without_key_go_to_available_partitions(name: str) -> None:
     ours = getattr(partitioner, name)()
     assert choose(ours, None, Metadata(range(10), [7])) == 7
     assert choose(getattr(partitioner, name)(), None, Metadata([4])) == 4
@@ -180,7 +180,7 @@ def test_no_key(name: str) -> None:
         ours.partition("another", None, None, None, None, Metadata([1]))
 
 
-def test_sticky_stays_until_a_new_batch() -> None:
+def test_sticky_partitioner_keeps_partition_until_a_new_batch() -> None:
     ours, metadata = partitioner.StickyPartitioner(), Metadata(range(10), range(10))
     first = choose(ours, None, metadata)
     assert {choose(ours, None, metadata) for _ in range(20)} == {first}
@@ -190,7 +190,7 @@ def test_sticky_stays_until_a_new_batch() -> None:
     assert choose(ours, None, metadata) != first
 
 
-def test_round_robin() -> None:
+def test_round_robin_partitioner_cycles_through_partitions() -> None:
     ours = RoundRobinPartitioner()
     assert [ours(None, [0, 1, 2], []) for _ in range(4)] == [0, 1, 2, 0]
     assert [choose(ours, b"k", Metadata([0, 1, 2], [0, 2])) for _ in range(3)] == [0, 2, 0]
@@ -232,7 +232,7 @@ class WithMetadata(partitioner.Partitioner):
 
 
 @pytest.mark.parametrize("kind", [Called, CalledByName, CalledEitherWay, WithMetadata, RoundRobinPartitioner])
-def test_partitioners_of_every_version_of_kafka_python(kind: type, pykclient_cluster: EmbeddedCluster) -> None:
+def test_partitioners_of_every_kafka_python_version_work(kind: type, pykclient_cluster: EmbeddedCluster) -> None:
     cluster = pykclient_cluster
     cluster.create_topic("partitioned", partitions=3)
     for given in (kind, kind()):
@@ -242,7 +242,7 @@ def test_partitioners_of_every_version_of_kafka_python(kind: type, pykclient_clu
         assert chosen == ([0, 1, 2, 0] if kind is RoundRobinPartitioner else [2, 2, 2, 2])
 
 
-def test_methods_that_do_not_tell_their_parameters() -> None:
+def test_partition_method_with_var_args_is_accepted() -> None:
     class Vague:
         def partition(self, *args: Any) -> int:
             return len(args)
@@ -252,7 +252,7 @@ def test_methods_that_do_not_tell_their_parameters() -> None:
     assert made.partition("t", None, None, None, None, Metadata([])) == 6  # type: ignore[arg-type]
 
 
-def test_max_usable_produce_magic() -> None:
+def test_max_usable_produce_magic_equals_kafka_python() -> None:
     versions = [(0, 9), (0, 10), (0, 10, 2), (0, 11), (2, 1), (4, 3)]
     assert [KafkaProducer.max_usable_produce_magic(version) for version in versions] == [
         kafka.KafkaProducer.max_usable_produce_magic(version) for version in versions

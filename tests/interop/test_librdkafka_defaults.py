@@ -45,7 +45,7 @@ def defaults() -> Iterator[tuple[str, str]]:
             yield (texts[index] or b"").decode(), (texts[index + 1] or b"").decode()
 
 
-def test_defaults_are_those_of_the_library() -> None:
+def test_table_shows_the_defaults_of_the_installed_librdkafka() -> None:
     shown = dict(defaults())
     assert len(shown) > 80
     for name, default in shown.items():
@@ -83,7 +83,7 @@ def test_row_shows_both_defaults(setting: str, theirs: str, ours: str) -> None:
     assert (row.theirs, row.ours) == (theirs, ours)
 
 
-def test_each_key_with_one_name_and_two_defaults_has_a_row() -> None:
+def test_each_key_whose_default_differs_has_a_row() -> None:
     rows = {row.key for row in GENERATOR["rows"]()}
     for definition, scope in ((ProducerConfig.DEFINITION, "P"), (ConsumerConfig.DEFINITION, "C")):
         for name, key in definition.keys.items():

@@ -371,13 +371,13 @@ def _(both: Both) -> None:
 ELSEWHERE = {"a second thread in a consumer", "a client after `fork()`", "a client that is never closed"}
 
 
-def test_the_table_and_the_checks_have_the_same_rows() -> None:
+def test_migration_table_and_checks_have_the_same_rows() -> None:
     assert [what for what, *_ in table("### Intentional differences") if what not in ELSEWHERE] == list(CHECKS)
 
 
 @pytest.mark.filterwarnings("ignore:.* does not implement:DeprecationWarning")  # of kafka-python
 @pytest.mark.parametrize("title", CHECKS)
-def test_intentional_differences(both: Both, title: str) -> None:
+def test_intentional_difference_is_as_documented(both: Both, title: str) -> None:
     CHECKS[title](both)
 
 
@@ -401,7 +401,7 @@ def test_every_default_that_differs_is_listed() -> None:
     assert differing - SAME - NOT_COMPARED == listed
 
 
-def test_defaults_that_differ_have_the_values_of_the_table() -> None:
+def test_differing_defaults_have_the_values_of_the_table() -> None:
     rows = {re.findall(r"`(\w+)`", key)[0]: cells for key, *cells in table("### Defaults that differ")}
     assert len(rows) == 5
     theirs = {**kafka_python.KafkaProducer.DEFAULT_CONFIG, **kafka_python.KafkaConsumer.DEFAULT_CONFIG}

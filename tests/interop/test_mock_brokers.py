@@ -45,7 +45,7 @@ def test_records_survive_a_round_trip_through_a_mock_broker(
     assert not sent
 
 
-def test_a_group_of_one(mock_brokers: str, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_of_one_reads(mock_brokers: str, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for api, latest in SOUND.items():
         name, oldest, _, _, *rest = API_TABLE[api]
         monkeypatch.setitem(API_TABLE, api, (name, oldest, latest, latest, *rest))
@@ -72,7 +72,7 @@ def test_a_group_of_one(mock_brokers: str, topic: str, group_id: str, monkeypatc
 
 
 @pytest.mark.parametrize("round_trip_ms", [0, 200])
-def test_slow_brokers(topic: str, round_trip_ms: int) -> None:
+def test_producer_works_with_slow_brokers(topic: str, round_trip_ms: int) -> None:
     """The producer works with a delay of every response, the only fault that the Python interface can inject."""
     host = confluent_kafka.Producer({"test.mock.num.brokers": 1, "test.mock.broker.rtt": round_trip_ms, "log_level": 2})
     (broker,) = host.list_topics(timeout=20).brokers.values()

@@ -66,7 +66,7 @@ def consumer(old_kafka: OldBroker, *topics: str, **settings: Any) -> KafkaConsum
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
-def test_every_codec_there_and_back(old_kafka: OldBroker, topic: str, acks: str | int) -> None:
+def test_every_codec_round_trips(old_kafka: OldBroker, topic: str, acks: str | int) -> None:
     """Records of every codec are written and read back. With ``acks=all`` the producer is idempotent, the default."""
     old_kafka.create_topic(topic)
     partition = TopicPartition(topic, 0)
@@ -90,7 +90,7 @@ def test_every_codec_there_and_back(old_kafka: OldBroker, topic: str, acks: str 
     assert [r.offset for r in records] == list(range(len(expected)))
 
 
-def test_a_group_takes_over(old_kafka: OldBroker, topic: str, group_id: str) -> None:
+def test_next_member_continues_from_committed_offsets(old_kafka: OldBroker, topic: str, group_id: str) -> None:
     old_kafka.create_topic(topic, 2)
     with producer(old_kafka) as ours:
         for i in range(20):
@@ -106,7 +106,7 @@ def test_a_group_takes_over(old_kafka: OldBroker, topic: str, group_id: str) -> 
     assert sorted(int(value or b"") for value in seen) == list(range(20))
 
 
-def test_two_members_share(old_kafka: OldBroker, topic: str, group_id: str) -> None:
+def test_two_members_share_the_partitions(old_kafka: OldBroker, topic: str, group_id: str) -> None:
     old_kafka.create_topic(topic, 2)
     with (
         consumer(old_kafka, topic, group_id=group_id, heartbeat_interval_ms=100) as first,
@@ -123,7 +123,7 @@ def test_two_members_share(old_kafka: OldBroker, topic: str, group_id: str) -> N
         assert not first.assignment() & second.assignment()
 
 
-def test_static_membership(old_kafka: OldBroker, version: str, topic: str, group_id: str) -> None:
+def test_static_member_is_kept_or_refused(old_kafka: OldBroker, version: str, topic: str, group_id: str) -> None:
     """Static membership works since 2.3 (KIP-345); older brokers cannot support it, and the error says so."""
     old_kafka.create_topic(topic)
     with consumer(old_kafka, topic, group_id=group_id, group_instance_id="one") as member:
@@ -135,7 +135,7 @@ def test_static_membership(old_kafka: OldBroker, version: str, topic: str, group
             assert member.group_metadata().group_instance_id == "one"
 
 
-def test_offsets_are_found(old_kafka: OldBroker, topic: str) -> None:
+def test_offsets_are_found_by_time(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic)
     with producer(old_kafka) as ours:
         for i in range(10):
@@ -157,7 +157,7 @@ def test_offsets_are_found(old_kafka: OldBroker, topic: str) -> None:
         assert reader.position(tp) == 10
 
 
-def test_timestamps_of_the_broker(old_kafka: OldBroker, topic: str) -> None:
+def test_log_append_time_is_returned(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     with producer(old_kafka, compression_type="gzip") as ours:
         metadata = ours.send(topic, b"v", timestamp_ms=AT).get(10)
@@ -170,7 +170,7 @@ def test_timestamps_of_the_broker(old_kafka: OldBroker, topic: str) -> None:
 
 @pytest.mark.parametrize("old_kafka", WITH_MESSAGE_FORMATS, indirect=True)
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
-def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, message_format: str) -> None:
+def test_topics_in_old_message_formats_round_trip(old_kafka: OldBroker, topic: str, message_format: str) -> None:
     """Topics from before 0.11: the broker stores and returns message sets instead of record batches."""
     for codec in ("none", "gzip", "snappy", "lz4"):
         name = old_kafka.create_topic(f"{topic}-{codec}", config={"message.format.version": message_format})
@@ -188,14 +188,14 @@ def test_topics_in_a_format_of_the_past(old_kafka: OldBroker, topic: str, messag
 
 
 @pytest.mark.parametrize("old_kafka", WITH_MESSAGE_FORMATS, indirect=True)
-def test_a_format_of_the_past_has_no_idempotence(old_kafka: OldBroker, topic: str) -> None:
+def test_idempotence_is_refused_for_old_message_formats(old_kafka: OldBroker, topic: str) -> None:
     old_kafka.create_topic(topic, config={"message.format.version": "0.10.0"})
     with producer(old_kafka) as ours, pytest.raises(UnsupportedForMessageFormatError):
         ours.send(topic, b"v").get(10)
 
 
 @pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS), indirect=True)
-def test_transactions_of_another_client(old_kafka: OldBroker, topic: str) -> None:
+def test_transactions_of_confluent_kafka_are_read(old_kafka: OldBroker, topic: str) -> None:
     from confluent_kafka import Producer
 
     old_kafka.create_topic(topic)
@@ -219,7 +219,7 @@ def test_transactions_of_another_client(old_kafka: OldBroker, topic: str) -> Non
 
 
 @pytest.mark.parametrize("old_kafka", of_versions(REAL, *VERSIONS), indirect=True)
-def test_transactions_of_this_client(old_kafka: OldBroker, topic: str) -> None:
+def test_our_transactions_commit_and_abort(old_kafka: OldBroker, topic: str) -> None:
     """Also with offsets, of a group without members: brokers before 2.5 cannot check those of a member."""
     old_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)

@@ -67,7 +67,7 @@ def appended(any_kafka: AnyKafka) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("peer", ANY_PEER)
-def test_peers_read_our_records(
+def test_other_clients_read_our_records(
     any_kafka: AnyKafka, ours_by_codec: dict[str, str], appended: tuple[str, int], peer: str
 ) -> None:
     counts = {topic: len(ALL) for topic in ours_by_codec.values()} | {appended[0]: 1}
@@ -77,7 +77,7 @@ def test_peers_read_our_records(
     assert_appended(found[appended[0]], appended[1])
 
 
-def test_we_read_the_time_of_the_broker(any_kafka: AnyKafka, appended: tuple[str, int]) -> None:
+def test_log_append_time_of_the_broker_is_read(any_kafka: AnyKafka, appended: tuple[str, int]) -> None:
     """The broker replaces the producer's time only in the batch header, so readers must take it from there."""
     topic, at = appended
     assert_appended(Ours().read(any_kafka.bootstrap_servers, {topic: 1})[topic], at)
@@ -88,7 +88,7 @@ def assert_appended(rows: list[Read], at: int) -> None:
 
 
 @pytest.mark.parametrize("peer", ANY_PEER)
-def test_we_read_what_they_write(any_kafka: AnyKafka, topic: str, peer: str) -> None:
+def test_we_read_records_of_other_clients(any_kafka: AnyKafka, topic: str, peer: str) -> None:
     client = PEERS[peer]
     samples = [sample for sample in ALL if client.can_write(sample) and sample.timestamp_ms]
     topics = {f"{topic}-{codec}": codec for codec in CODECS}
@@ -108,7 +108,7 @@ def assert_equal(found: list[Read], samples: list[Sample], codec: str) -> None:
 
 
 @pytest.mark.parametrize("any_kafka", [REAL], indirect=True)
-def test_the_broker_stores_the_batches_as_we_made_them(kafka: KafkaCluster, ours_by_codec: dict[str, str]) -> None:
+def test_broker_stores_our_batches_unchanged(kafka: KafkaCluster, ours_by_codec: dict[str, str]) -> None:
     """Kafka's own tool checks lengths and checksums, and prints the codec."""
     segments = {
         codec: str(*(kafka.brokers[1].data / f"{topic}-0").glob("*.log")) for codec, topic in ours_by_codec.items()
@@ -144,7 +144,7 @@ def test_all_clients_find_the_same_offsets(any_kafka: AnyKafka, topic: str) -> N
 
 
 @pytest.mark.java
-def test_console_tools(any_kafka: AnyKafka, topic: str) -> None:
+def test_console_tools_exchange_records_with_us(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     console_producer(any_kafka.bootstrap_servers, topic, "a:1\nü:2\n".encode(), "--reader-property", "parse.key=true",
                      "--reader-property", "key.separator=:", "--compression-codec", "snappy")  # fmt: skip

@@ -77,7 +77,7 @@ class Group:
 
 
 @pytest.mark.parametrize(("assignor", "theirs", "we_lead"), CASES)
-def test_members_come_and_go(
+def test_mixed_members_join_leave_and_take_over(
     any_kafka: AnyKafka,
     topic: str,
     group_id: str,
@@ -98,7 +98,7 @@ def test_members_come_and_go(
 
 
 @pytest.mark.java
-def test_all_clients_with_their_defaults(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_all_clients_share_a_group_with_their_defaults(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     any_kafka.create_topic(topic, PARTITIONS)
     place = Place(any_kafka.bootstrap_servers, group_id, topic, None)
     with contextlib.ExitStack() as closing:

@@ -49,7 +49,7 @@ def by_confluent(any_kafka: AnyKafka, topic: str, transactions: Transactions) ->
 
 
 @pytest.mark.parametrize("write", [by_java, by_confluent])
-def test_aborted_records_are_seen_by_read_uncommitted_alone(
+def test_only_read_uncommitted_sees_aborted_records(
     any_kafka: AnyKafka, topic: str, write: Callable[[AnyKafka, str, Transactions], None]
 ) -> None:
     any_kafka.create_topic(topic)
@@ -70,7 +70,7 @@ def test_aborted_records_are_seen_by_read_uncommitted_alone(
             assert consumer.position(tp) == consumer.end_offsets([tp])[tp] == end
 
 
-def test_an_open_transaction_holds_read_committed_back(any_kafka: AnyKafka, topic: str) -> None:
+def test_open_transaction_blocks_read_committed(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     by_confluent(any_kafka, topic, [(True, [b"before"])])
     producer = Producer(

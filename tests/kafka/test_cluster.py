@@ -42,12 +42,12 @@ def consume(bootstrap_servers: str, topic: str) -> bytes:
         consumer.close()
 
 
-def test_one_broker_serves_a_stranger(kafka: KafkaCluster, topic: str) -> None:
+def test_independent_client_uses_a_one_broker_cluster(kafka: KafkaCluster, topic: str) -> None:
     produce(kafka.bootstrap_servers, topic, b"hello")
     assert consume(kafka.bootstrap_servers, topic) == b"hello"
 
 
-def test_console_tools_talk_to_it(kafka: KafkaCluster, topic: str) -> None:
+def test_console_tools_work_with_the_cluster(kafka: KafkaCluster, topic: str) -> None:
     kafka.create_topic(topic)
     console_producer(kafka.bootstrap_servers, topic, "k:ü\n".encode(), "--reader-property", "parse.key=true",
                      "--reader-property", "key.separator=:")  # fmt: skip
@@ -57,12 +57,12 @@ def test_console_tools_talk_to_it(kafka: KafkaCluster, topic: str) -> None:
     assert "payload: ü" in dump_log(segment, "--print-data-log")
 
 
-def test_error_of_a_failed_tool_has_its_output() -> None:
+def test_error_of_a_failed_tool_shows_its_output() -> None:
     with pytest.raises(ToolError, match="no-such-file"):
         dump_log(Path("no-such-file.log"))
 
 
-def test_a_topic_can_be_placed_changed_and_deleted(kafka_cluster: KafkaCluster, topic: str) -> None:
+def test_topics_are_placed_altered_and_deleted(kafka_cluster: KafkaCluster, topic: str) -> None:
     kafka_cluster.create_topic(topic, assignment=[[2, 3], [3, 1]], config={"retention.ms": 60_000})
     assert kafka_cluster.leader_of(topic, 0) == 2
     kafka_cluster.move_leader(topic, 0, to=3)
@@ -110,7 +110,7 @@ def test_clients_can_be_sent_through_proxies(kafka_cluster: KafkaCluster, topic:
         assert leader.cuts == 1
 
 
-def test_a_broker_that_cannot_start_shows_its_log() -> None:
+def test_error_of_a_broker_that_cannot_start_shows_its_log() -> None:
     with (
         pytest.raises(BrokerError, match=r"num\.network\.threads"),
         KafkaCluster(properties={"num.network.threads": 0}),
@@ -118,7 +118,7 @@ def test_a_broker_that_cannot_start_shows_its_log() -> None:
         pass
 
 
-def test_a_port_is_ours_until_released() -> None:
+def test_port_stays_reserved_until_released() -> None:
     ports, others = PortReservations(), PortReservations()
     try:
         port = ports.take()
@@ -132,7 +132,7 @@ def test_a_port_is_ours_until_released() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_the_command_leaves_nothing_behind(number: signal.Signals) -> None:
+def test_command_leaves_no_processes_or_files(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "tests.kafka"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -58,7 +58,7 @@ def ours(cluster: EmbeddedCluster) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.java
-def test_names_groups_and_tags_are_java_s(cluster: EmbeddedCluster, ours: set[tuple[str, ...]]) -> None:
+def test_metric_names_groups_and_tags_equal_javas(cluster: EmbeddedCluster, ours: set[tuple[str, ...]]) -> None:
     output = run_java(Path(__file__).with_name("MetricsOracle.java"), cluster.bootstrap_servers).decode()
     java = {tuple(line.split(" ")) for line in output.splitlines()}
     missing = {metric for metric in java - ours if not metric[2].startswith(tuple(MISSING))}
@@ -83,14 +83,14 @@ def test_transactional_calls_are_measured(cluster: EmbeddedCluster) -> None:
     assert aborted["txn-abort-time-ns-total"] >= 0
 
 
-def test_a_client_tells_its_version(cluster: EmbeddedCluster) -> None:
+def test_app_info_has_version_and_start_time(cluster: EmbeddedCluster) -> None:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         info = consumer.metrics()["app-info"]
     assert info["version"].count(".") == 2
     assert info["start-time-ms"] > 1_700_000_000_000
 
 
-def test_the_page_of_metrics_is_up_to_date() -> None:
+def test_metrics_page_is_up_to_date() -> None:
     root = Path(__file__).parents[2]
     command = [
         sys.executable,

@@ -98,7 +98,7 @@ def test_a_sensor_computes_several_metrics(metrics: Metrics) -> None:
     assert {metric.metric_name for metric in sensor.metrics} == {average, rate, total}
 
 
-def test_adding_again_changes_nothing(metrics: Metrics) -> None:
+def test_adding_sensor_or_metric_again_changes_nothing(metrics: Metrics) -> None:
     sensor = metrics.sensor("s")
     assert metrics.sensor("s") is sensor
     total = metrics.metric_name("total", "g")
@@ -121,7 +121,7 @@ def test_a_metric_has_one_sensor(metrics: Metrics) -> None:
         other.add(rate, None)  # type: ignore[call-overload]
 
 
-def test_gauges(metrics: Metrics, clock: MockClock) -> None:
+def test_gauge_is_registered_once_and_removed(metrics: Metrics, clock: MockClock) -> None:
     name = metrics.metric_name("age", "g")
     metric = metrics.add_metric(name, lambda config, now_ms: (config.samples, now_ms))
     assert metric.metric_value() == metric.value() == (2, clock.now_ms())
@@ -156,9 +156,7 @@ ALL_STATS: dict[str, Callable[[], MeasurableStat]] = {
     ),
     st.integers(1, 3) | st.none(),
 )
-def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(
-    steps: list[tuple[int, list[int], bool]], event_window: int | None
-) -> None:
+def test_sensor_with_tally_equals_its_stats(steps: list[tuple[int, list[int], bool]], event_window: int | None) -> None:
     """Values are recorded one by one or together, and metrics are read at any time in between.
 
     Half of the stats are added later, so that their windows do not begin with those of the others.
@@ -190,7 +188,7 @@ def test_a_sensor_that_adds_values_up_measures_what_its_stats_would(
                 assert value(metrics, metrics.metric_name(name, "g")) == expected
 
 
-def test_values_count_for_the_time_when_they_were_recorded(metrics: Metrics, clock: MockClock) -> None:
+def test_values_count_at_their_recording_time(metrics: Metrics, clock: MockClock) -> None:
     """Not for the time of the next one, or of the reading."""
     sensor = metrics.sensor("s")
     largest = metrics.metric_name("max", "g")
@@ -207,7 +205,7 @@ def test_values_count_for_the_time_when_they_were_recorded(metrics: Metrics, clo
     assert value(metrics, largest) != 7.0
 
 
-def test_a_stat_gets_no_values_from_before_it_was_added(metrics: Metrics) -> None:
+def test_stat_ignores_values_recorded_before_it_was_added(metrics: Metrics) -> None:
     sensor = metrics.sensor("s")
     sensor.record(1.0)
     total = metrics.metric_name("total", "g")
@@ -274,7 +272,7 @@ def test_removing_a_child_leaves_its_parent(metrics: Metrics) -> None:
     assert metrics.get_sensor("parent") is parent
 
 
-def test_recording_levels(clock: MockClock) -> None:
+def test_sensor_records_only_at_configured_level(clock: MockClock) -> None:
     for level, expected in ((RecordingLevel.INFO, 0.0), (RecordingLevel.DEBUG, 1.0), (RecordingLevel.TRACE, 1.0)):
         metrics = Metrics(MetricConfig(record_level=level), clock=clock)
         sensor = metrics.sensor("fine", recording_level=RecordingLevel.DEBUG)
@@ -299,7 +297,7 @@ def test_idle_sensors_expire(metrics: Metrics, clock: MockClock) -> None:
     assert metrics.get_sensor("any") is not None, "no limit, no expiry"
 
 
-def test_reporters_are_told(metrics: Metrics) -> None:
+def test_reporters_are_notified_of_added_and_removed_metrics(metrics: Metrics) -> None:
     reporter = Reporter()
     metrics.add_reporter(reporter)
     sensor = metrics.sensor("s")
@@ -324,7 +322,7 @@ def test_a_failing_reporter_is_logged_and_survived(clock: MockClock, caplog: pyt
     assert "Metrics reporter Failing failed in metric_change" in caplog.text
 
 
-def test_values_by_group_as_in_kafka_python(metrics: Metrics) -> None:
+def test_metrics_by_group_equal_kafka_pythons(metrics: Metrics) -> None:
     for topic in ("a", "b"):
         sensor = metrics.sensor(topic)
         sensor.add(metrics.metric_name("size", "topic-metrics", tags={"topic": topic}), Max())
@@ -343,7 +341,7 @@ def test_the_mapping_is_a_copy(metrics: Metrics) -> None:
     assert len(metrics.metrics) == 1
 
 
-def test_configuration_of_a_client() -> None:
+def test_metric_config_follows_client_config() -> None:
     config = ConsumerConfig(
         bootstrap_servers="a", metrics_num_samples=3, metrics_sample_window_ms=5, metrics_recording_level="DEBUG"
     )
@@ -384,7 +382,7 @@ def test_threads_may_record_read_and_register_at_once(metrics: Metrics) -> None:
     assert value(metrics, total) == 2_000.0
 
 
-def test_a_sibling_of_a_name_equals_the_same_name_made_alone_and_shares_its_tags() -> None:
+def test_sibling_metric_name_equals_separate_one_and_shares_tags() -> None:
     first = MetricName("lag", "fetch", "Lag", {"topic": "t", "partition": "1"})
     sibling = first.sibling("lag-max", "Largest lag")
     alone = MetricName("lag-max", "fetch", "Largest lag", {"topic": "t", "partition": "1"})

@@ -35,7 +35,7 @@ class Labelled(MetricsReporter):
         (Admin, "kafka.admin.client"),
     ],
 )
-def test_reporters_are_told_the_labels_before_the_metrics(client: Any, namespace: str) -> None:
+def test_reporters_get_context_labels_before_metrics(client: Any, namespace: str) -> None:
     reporter = Labelled()
     settings = {"bootstrap.servers": ADDRESS, "metrics.context.region": "eu", "metric.reporters": [reporter]}
     if client is KafkaShareConsumer:
@@ -45,7 +45,7 @@ def test_reporters_are_told_the_labels_before_the_metrics(client: Any, namespace
     assert reporter.labels == [{"_namespace": namespace, "region": "eu", "team": "payments"}, "init"]
 
 
-def test_reporters_without_the_method_are_told_nothing() -> None:
+def test_reporters_without_context_method_are_accepted() -> None:
     class Plain:
         def init(self, metrics: Sequence[KafkaMetric]) -> None:
             self.metrics = list(metrics)
@@ -62,6 +62,6 @@ def test_reporters_without_the_method_are_told_nothing() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("metrics.context.region", 5), ("metrics.context.", "eu")])
-def test_a_label_has_a_name_and_a_text(key: str, value: Any) -> None:
+def test_invalid_context_label_is_refused(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=key):
         KafkaProducer({"bootstrap.servers": ADDRESS, key: value})

@@ -57,7 +57,7 @@ VALUES = [(0, 5.0), (10, 1.0), (20, 3.0)]
         (SimpleRate(), 9.0),
     ],
 )
-def test_stats(stat: MeasurableStat, expected: float) -> None:
+def test_each_stat_measures_expected_value(stat: MeasurableStat, expected: float) -> None:
     assert measured(stat, VALUES, 1_000 if isinstance(stat, Rate) else 20) == pytest.approx(expected)
 
 
@@ -73,7 +73,7 @@ def test_a_first_value_is_not_a_huge_rate() -> None:
     assert measured(Rate(), [(0, 100.0)], 0) == pytest.approx(100.0), "as if one window of a second were full"
 
 
-def test_a_window_ends_after_so_many_values() -> None:
+def test_window_ends_after_event_limit() -> None:
     config = MetricConfig(samples=1, event_window=2)
     total = WindowedSum()
     for _ in range(5):
@@ -81,7 +81,7 @@ def test_a_window_ends_after_so_many_values() -> None:
     assert total.measure(config, 0) == 3.0, "two samples are kept: one of 2 values, one of 1"
 
 
-def test_a_meter_is_a_rate_and_a_total() -> None:
+def test_meter_has_rate_and_total() -> None:
     rate_name, total_name = MetricName("rate", "g"), MetricName("total", "g")
     meter = Meter(rate_name, total_name)
     meter.record(CONFIG, Tally.of(4.0), 0)
@@ -90,7 +90,7 @@ def test_a_meter_is_a_rate_and_a_total() -> None:
     assert stats[rate_name].measure(CONFIG, 1_000) == pytest.approx(4.0)
 
 
-def test_a_meter_of_counts_counts() -> None:
+def test_count_meter_counts_events() -> None:
     meter = Meter(MetricName("rate", "g"), MetricName("total", "g"), WindowedCount())
     meter.record(CONFIG, Tally.of(4.0), 0)
     assert [part.stat.measure(CONFIG, 1_000) for part in meter.stats()] == [1.0, pytest.approx(1.0)]

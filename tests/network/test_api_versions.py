@@ -9,7 +9,7 @@ from pykclient.network.api_versions import ApiVersionRange, ApiVersions, NodeApi
 from pykclient.protocol.api_keys import ApiKeys
 
 
-def test_the_newest_version_in_common() -> None:
+def test_newest_common_version_is_usable() -> None:
     node = NodeApiVersions({ApiKeys.PRODUCE: ApiVersionRange(4, 7)})
     assert node.latest_usable_version(ApiKeys.PRODUCE) == 7
     assert node.latest_usable_version(ApiKeys.PRODUCE, 3, 5) == 5
@@ -21,14 +21,14 @@ def test_the_newest_version_in_common() -> None:
         node.latest_usable_version(ApiKeys.FETCH)
 
 
-def test_a_node_that_speaks_what_we_do() -> None:
+def test_created_node_versions_default_to_ours() -> None:
     node = NodeApiVersions.create([(ApiKeys.FETCH, 0, 4)])
     assert node.latest_usable_version(ApiKeys.METADATA) == ApiKeys.latest_version(ApiKeys.METADATA)
     assert node.api_version(ApiKeys.FETCH) == (0, 4)
     assert "FETCH(1): 0 to 4" in repr(node)
 
 
-def test_the_batch_format_that_all_nodes_take() -> None:
+def test_oldest_node_limits_batch_format() -> None:
     versions = ApiVersions()
     assert versions.max_usable_produce_magic == 2
     versions.update("1", NodeApiVersions.create())
@@ -43,7 +43,7 @@ def test_the_batch_format_that_all_nodes_take() -> None:
     assert versions.get("2") is None
 
 
-def test_the_newest_features_count() -> None:
+def test_features_with_newest_epoch_win() -> None:
     versions = ApiVersions()
     versions.update("1", NodeApiVersions({}, None, {"transaction.version": 2}, 10))
     versions.update("2", NodeApiVersions({}, None, {"transaction.version": 1}, 9))

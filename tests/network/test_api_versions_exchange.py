@@ -24,7 +24,7 @@ def test_each_response_has_its_own_correlation_id() -> None:
     assert first[1] == second[1]
 
 
-def test_nodes_with_other_versions_are_told_apart() -> None:
+def test_nodes_with_different_versions_are_distinguished() -> None:
     responses = [parse_api_versions_response(_frame(1, 3, highest), _NEWEST)[1] for highest in (9, 8)]
     assert [node_api_versions(response).versions[0].max_version for response in responses] == [9, 8]
 

@@ -37,12 +37,12 @@ def resolver() -> MockResolver:
         ("under_score:9092", ("under_score", 9092)),
     ],
 )
-def test_addresses(text: str, expected: tuple[str, int]) -> None:
+def test_addresses_are_parsed(text: str, expected: tuple[str, int]) -> None:
     assert parse_address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", ":9092", "a:b", "a:0", "a:65536", "::1", "a b:1", "[::1", "http://", "a:1:2"])
-def test_texts_that_are_no_address(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         parse_address(text)
 
@@ -70,12 +70,12 @@ def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     assert 0 < port < 65536
 
 
-def test_lists() -> None:
+def test_address_lists_are_parsed_without_duplicates() -> None:
     assert parse_addresses("a:1, b:2,,a:1") == [("a", 1), ("b", 2)]
     assert parse_addresses(["a:1", "b"]) == [("a", 1), ("b", 9092)]
 
 
-def test_an_address_without_a_port_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_address_without_port_warns(caplog: pytest.LogCaptureFixture) -> None:
     """An address without a port gets port 9092 and a warning.
 
     kafka-python and librdkafka use port 9092, too; Java's clients refuse the address.
@@ -86,7 +86,7 @@ def test_an_address_without_a_port_is_warned_of(caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["bootstrap.servers: no port in alias, good; trying port 9092. Write host:port"]
 
 
-def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_unresolvable_names_are_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert parse_and_validate_addresses("bad:1,good:2", host_resolver=resolver()) == [("bad", 1), ("good", 2)]
     assert "bad:1: Name or service not known" in caplog.text
@@ -95,18 +95,18 @@ def test_names_that_cannot_be_resolved_are_told_and_kept(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("servers", "said"), [("bad:1", "bad:1: Name or service not known"), ("", "empty"), ([], "empty")]
 )
-def test_no_address_is_left(servers: str | list[str], said: str) -> None:
+def test_address_list_without_valid_address_is_refused(servers: str | list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_and_validate_addresses(servers, host_resolver=resolver())
 
 
-def test_canonical_names() -> None:
+def test_canonical_names_replace_aliases() -> None:
     mode = "resolve_canonical_bootstrap_servers_only"
     found = parse_and_validate_addresses("alias:7", mode, host_resolver=resolver())
     assert found == [("10.0.0.1.example", 7), ("10.0.0.2.example", 7)]
 
 
-def test_a_name_server_that_does_not_answer_fails_after_a_bound() -> None:
+def test_unanswered_lookup_fails_after_timeout() -> None:
     clock, hanging = MockClock(), resolver()
     hanging.hanging.add("good")
     start_ms = clock.now_ms()
@@ -115,7 +115,7 @@ def test_a_name_server_that_does_not_answer_fails_after_a_bound() -> None:
     assert clock.now_ms() - start_ms == DNS_TIMEOUT_MS
 
 
-def test_a_name_that_is_found_ends_the_wait_for_others_soon(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_resolved_name_shortens_wait_for_others(caplog: pytest.LogCaptureFixture) -> None:
     clock, hanging = MockClock(), resolver()
     hanging.hanging.add("slow")
     start_ms = clock.now_ms()
@@ -126,7 +126,7 @@ def test_a_name_that_is_found_ends_the_wait_for_others_soon(caplog: pytest.LogCa
     hanging.answer()  # nobody waits for this response any more
 
 
-def test_all_names_are_looked_up_at_the_same_time() -> None:
+def test_all_names_are_looked_up_in_parallel() -> None:
     clock, hanging = MockClock(), resolver()
     hanging.hanging.update(("good", "alias"))
     clock.listeners.append(hanging.answer)
@@ -145,7 +145,7 @@ def test_all_names_are_looked_up_at_the_same_time() -> None:
     jitter=st.floats(0, 1),
     attempts=st.integers(0, 1 << 40),
 )
-def test_backoff_bounds(initial: int, maximum: int, jitter: float, attempts: int) -> None:
+def test_backoff_stays_within_bounds(initial: int, maximum: int, jitter: float, attempts: int) -> None:
     backoff = ExponentialBackoff(initial, 2, maximum, jitter)
     assert 0 <= backoff.backoff(attempts) <= max(maximum, 0)
     if maximum <= initial:

@@ -14,7 +14,7 @@ B = PartitionInfo("a", 1, None, (NODES[2],), ())
 CLUSTER = Cluster("c", NODES, [A, B], topic_ids={"a": uuid.UUID(int=7)})
 
 
-def test_questions() -> None:
+def test_cluster_answers_lookups_by_topic_and_partition() -> None:
     assert CLUSTER.partition(TopicPartition("a", 0)) == A
     assert CLUSTER.leader_for(TopicPartition("a", 1)) is None
     assert CLUSTER.leader_for(TopicPartition("x", 1)) is None
@@ -31,7 +31,7 @@ def test_questions() -> None:
     assert list(CLUSTER.topic_ids) == [uuid.UUID(int=7)]
 
 
-def test_a_node_that_is_online_for_a_partition() -> None:
+def test_node_if_online_returns_online_replicas_only() -> None:
     partition = TopicPartition("a", 0)
     assert CLUSTER.node_if_online(partition, 0) is NODES[0]
     assert CLUSTER.node_if_online(partition, 1) is None  # offline

@@ -49,7 +49,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("start", "end"), list(itertools.product(MOVES, repeat=2)))
-def test_the_table(start: str, end: str) -> None:
+def test_connection_states_follow_table_of_moves(start: str, end: str) -> None:
     states = make()
     for step in PATHS[start]:
         ACTIONS[step](states)
@@ -64,7 +64,7 @@ def test_the_table(start: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), list(itertools.product(channel_state.MOVES, repeat=2)))
-def test_the_table_of_channels(start: str, end: str) -> None:
+def test_channel_states_follow_table_of_moves(start: str, end: str) -> None:
     state = ChannelState(start, remote_address="h:1")
     if end in channel_state.MOVES[start]:
         moved = state.move_to(end)
@@ -74,7 +74,7 @@ def test_the_table_of_channels(start: str, end: str) -> None:
             state.move_to(end)
 
 
-def test_a_node_that_never_was_connected() -> None:
+def test_unknown_node_can_connect_without_delay() -> None:
     states = make()
     assert states.can_connect("0", 0)
     assert not states.is_disconnected("0")
@@ -119,7 +119,7 @@ def test_a_throttle_never_gets_shorter() -> None:
     assert states.is_ready("0", 100)
 
 
-def test_a_node_that_moved_starts_afresh() -> None:
+def test_node_with_new_host_starts_without_backoff() -> None:
     states = make()
     states.connecting("0", 0, "old")
     for _ in range(5):
@@ -159,7 +159,7 @@ def test_a_look_up_is_a_part_of_connecting() -> None:
 
 
 @pytest.mark.parametrize("end", ["disconnected", "remove", "close"])
-def test_a_look_up_ends_with_its_connection(end: str) -> None:
+def test_lookup_is_cancelled_with_its_connection(end: str) -> None:
     states = make()
     states.connecting("0", 0, "h")
     lookup = Lookup(lambda: pytest.fail("nobody wants to know any more"))

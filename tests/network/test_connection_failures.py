@@ -28,7 +28,7 @@ REFUSED = "Connection refused, nothing listens there"
         (Node(9, "", -1), "broker 9 (no address)"),
     ],
 )
-def test_names(node: Node, shown: str) -> None:
+def test_node_names_are_shown(node: Node, shown: str) -> None:
     assert shown_node(node) == shown
 
 
@@ -36,16 +36,16 @@ def test_names(node: Node, shown: str) -> None:
     ("id", "shown"),
     [(3, "broker 3"), (-1, "a bootstrap server"), (COORDINATOR_ID_BASE - 3, "the group coordinator (broker 3)")],
 )
-def test_names_of_ids(id: int, shown: str) -> None:
+def test_node_ids_are_shown(id: int, shown: str) -> None:
     assert shown_node_id(str(id)) == shown
 
 
-def test_addresses() -> None:
+def test_addresses_are_shown_with_port() -> None:
     assert shown_address("fe80::1", 1) == "[fe80::1]:1"
     assert shown_address("10.0.0.1", 1) == "10.0.0.1:1"
 
 
-def test_an_outage_is_worth_one_line_and_then_a_reminder_a_minute() -> None:
+def test_outage_is_logged_once_and_then_every_minute() -> None:
     failures = ConnectionFailures()
     lines: list[tuple[int, str]] = []
     for now_ms in range(0, 150_001, 500):
@@ -63,7 +63,7 @@ def test_an_outage_is_worth_one_line_and_then_a_reminder_a_minute() -> None:
     assert failures.record(A, REFUSED, 160_000)
 
 
-def test_a_reminder_names_all_that_do_not_work_and_not_too_many() -> None:
+def test_reminder_names_limited_number_of_failing_nodes() -> None:
     failures = ConnectionFailures()
     for number in range(8):
         failures.record(Node(number, f"host-{number}", 1), REFUSED, 0)
@@ -75,7 +75,7 @@ def test_a_reminder_names_all_that_do_not_work_and_not_too_many() -> None:
     assert reminder.endswith("; and 2 more")
 
 
-def test_an_address_that_nobody_wants_any_more_is_not_in_the_reminder() -> None:
+def test_reminder_omits_addresses_no_longer_tried() -> None:
     failures = ConnectionFailures()
     failures.record(A, REFUSED, 0)
     failures.record(B, REFUSED, 0)
@@ -83,7 +83,7 @@ def test_an_address_that_nobody_wants_any_more_is_not_in_the_reminder() -> None:
     assert failures.reminder(61_000) == f"b:9093 for 61 s ({REFUSED})"
 
 
-def test_another_reason_is_worth_a_line_but_not_each_time() -> None:
+def test_new_reason_is_logged_but_not_repeatedly() -> None:
     failures = ConnectionFailures()
     assert failures.record(A, "no answer within 10000 ms", 0)
     assert not failures.record(A, "no answer within 17000 ms", 20_000)  # differs only in its numbers
@@ -93,7 +93,7 @@ def test_another_reason_is_worth_a_line_but_not_each_time() -> None:
     assert failures.record(A, REFUSED, 41_000)
 
 
-def test_connections_that_break_to_the_same_address_are_worth_one_line() -> None:
+def test_lost_connections_to_same_address_are_logged_once() -> None:
     failures = ConnectionFailures()
     coordinator = Node(COORDINATOR_ID_BASE - 1, "a", 9092)
     assert failures.lost(A)
@@ -103,7 +103,7 @@ def test_connections_that_break_to_the_same_address_are_worth_one_line() -> None
     assert failures.lost(A)
 
 
-def test_the_report_says_since_when() -> None:
+def test_report_names_duration_of_failure() -> None:
     failures = ConnectionFailures()
     cluster = Cluster(None, [A, B])
     assert failures.report(cluster, [("a", 9092)], 0) == ""

@@ -102,7 +102,7 @@ pieces = st.lists(st.integers(min_value=1, max_value=4 * BUFFER_SIZE), min_size=
 @example(framed(b"a" * 60, b"b" * 61), [1], -1, None, False, True)
 @example(framed(b"", b"", b"c" * 300), [300], -1, None, True, True)
 @example(framed(*[b""] * 10), [18], -1, None, True, False)
-def test_both_forms_report_the_same(
+def test_python_and_c_streams_report_same_frames(
     stream: bytes, pieces: list[int], max_size: int, first_limit: int | None, one: bool, ends: bool
 ) -> None:
     expected, found = (
@@ -124,7 +124,7 @@ def all_frames(log: list[object]) -> list[object]:
 
 
 @BOTH
-def test_a_large_frame_is_memory_of_its_own(make: Make) -> None:
+def test_large_frame_gets_own_memory(make: Make) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
@@ -140,7 +140,7 @@ def test_a_large_frame_is_memory_of_its_own(make: Make) -> None:
 
 
 @BOTH
-def test_a_claim_takes_no_memory(make: Make) -> None:
+def test_announced_size_allocates_no_memory(make: Make) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
@@ -171,7 +171,7 @@ def test_socket_errors_are_raised(make: Make) -> None:
 
 
 @BOTH
-def test_writing_what_the_socket_takes(make: Make) -> None:
+def test_partial_writes_send_whole_frame(make: Make) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
@@ -191,7 +191,7 @@ def test_writing_what_the_socket_takes(make: Make) -> None:
         stream.close()
 
 
-def test_a_closed_stream_lets_go_of_what_it_was_to_write() -> None:
+def test_closed_stream_releases_unwritten_frame() -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
@@ -203,7 +203,7 @@ def test_a_closed_stream_lets_go_of_what_it_was_to_write() -> None:
 
 
 @BOTH
-def test_memory_is_used_again_once_nobody_looks_at_it(make: Make) -> None:
+def test_memory_is_reused_once_no_view_is_left(make: Make) -> None:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)

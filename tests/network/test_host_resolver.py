@@ -66,7 +66,7 @@ def ended(lookup: Lookup) -> Callable[[], bool]:
     return lambda: lookup.done
 
 
-def test_an_address_needs_no_look_up(dns: Dns) -> None:
+def test_numeric_address_needs_no_lookup(dns: Dns) -> None:
     resolver = DefaultHostResolver()
     for address in ("10.1.2.3", "::1", "fe80::1%eth0"):
         lookup = resolver.look_up(address, lambda: pytest.fail("it was done already"))
@@ -75,7 +75,7 @@ def test_an_address_needs_no_look_up(dns: Dns) -> None:
     assert not dns.asked
 
 
-def test_the_caller_is_told_once_and_never_waits(dns: Dns) -> None:
+def test_callback_is_called_once_without_blocking_caller(dns: Dns) -> None:
     resolver = DefaultHostResolver()
     told = threading.Semaphore(0)
     lookup = resolver.look_up("host-1", told.release)
@@ -88,7 +88,7 @@ def test_the_caller_is_told_once_and_never_waits(dns: Dns) -> None:
     assert dns.threads == {"kafka-dns | host-1"}
 
 
-def test_a_name_is_asked_for_once_at_a_time(dns: Dns) -> None:
+def test_concurrent_lookups_of_same_name_are_shared(dns: Dns) -> None:
     resolver = DefaultHostResolver()
     lookups = [resolver.look_up("host-1") for _ in range(5)]
     eventually(lambda: dns.running)
@@ -102,7 +102,7 @@ def test_a_name_is_asked_for_once_at_a_time(dns: Dns) -> None:
     assert dns.asked == ["host-1"] * 2  # results are not cached
 
 
-def test_a_cancelled_caller_is_not_told(dns: Dns) -> None:
+def test_cancelled_lookup_calls_no_callback(dns: Dns) -> None:
     resolver = DefaultHostResolver()
     told: list[int] = []
     first = resolver.look_up("host-1", lambda: told.append(1))
@@ -142,7 +142,7 @@ def test_every_failure_is_an_oserror(dns: Dns, outcome: Exception | list[str]) -
         lookup.result()
 
 
-def test_hanging_names_take_a_bounded_number_of_threads(dns: Dns) -> None:
+def test_hanging_lookups_use_bounded_number_of_threads(dns: Dns) -> None:
     resolver = DefaultHostResolver()
     lookups = [resolver.look_up(f"host-{number}") for number in range(MAX_THREADS + 3)]
     eventually(lambda: len(dns.running) == MAX_THREADS)
@@ -160,7 +160,7 @@ def test_hanging_names_take_a_bounded_number_of_threads(dns: Dns) -> None:
     eventually(ended(one_more))
 
 
-def test_a_thread_that_cannot_be_started_is_a_failed_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookup_fails_if_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -178,9 +178,7 @@ def test_a_thread_that_cannot_be_started_is_a_failed_look_up(monkeypatch: pytest
     assert later.result() == ["10.0.0.1"]
 
 
-def test_look_ups_in_the_queue_of_a_thread_that_cannot_be_started_fail(
-    dns: Dns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queued_lookups_fail_if_thread_cannot_start(dns: Dns, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = MockClock()
     resolver = DefaultHostResolver(clock)
     running = [resolver.look_up(f"host-{number}") for number in range(MAX_THREADS - 1)]
@@ -211,7 +209,7 @@ def test_look_ups_in_the_queue_of_a_thread_that_cannot_be_started_fail(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_asks_for_itself(dns: Dns) -> None:
+def test_forked_child_repeats_lookup(dns: Dns) -> None:
     """A forked child inherits neither the pending lookup nor a lock that another thread holds."""
     resolver = DefaultHostResolver()
     resolver.look_up("host-1")
@@ -228,7 +226,7 @@ def test_a_forked_child_asks_for_itself(dns: Dns) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_the_systems_resolver() -> None:
+def test_system_resolver_resolves_localhost() -> None:
     resolver = DefaultHostResolver()
 
     def answer(host: str, canonical: bool = False) -> list[str]:
@@ -248,5 +246,5 @@ def test_the_systems_resolver() -> None:
 @pytest.mark.parametrize(
     ("host", "expected"), [("1.2.3.4", True), ("::", True), ("fe80::1%lo", True), ("a", False), ("a\0b", False)]
 )
-def test_numeric(host: str, expected: bool) -> None:
+def test_numeric_addresses_are_recognized(host: str, expected: bool) -> None:
     assert is_numeric(host) == expected

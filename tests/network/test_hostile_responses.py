@@ -51,7 +51,7 @@ def mutated(frame: bytes, changes: list[tuple[int, int]], cut: int | None) -> by
     lies=st.lists(st.tuples(mutations, st.none() | st.integers(0, 10_000)), min_size=1, max_size=4),
     garbage=st.binary(max_size=40),
 )
-def test_mutated_responses(lies: list[tuple[list[tuple[int, int]], int | None]], garbage: bytes) -> None:
+def test_broken_responses_are_survived(lies: list[tuple[list[tuple[int, int]], int | None]], garbage: bytes) -> None:
     known = Metadata(10, 10, 300_000, LogContext())
     known.bootstrap([("127.0.0.1", 9092)])
     f = Fixture(known, rebootstrap_trigger_ms=5_000)

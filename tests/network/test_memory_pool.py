@@ -22,7 +22,7 @@ def test_a_strict_pool_never_exceeds_its_size() -> None:
     assert pool.size == 100
 
 
-def test_another_pool_exceeds_it_by_one_buffer() -> None:
+def test_lenient_pool_exceeds_size_by_one_buffer() -> None:
     pool = SimpleMemoryPool(100, 60, strict=False)
     for _ in range(2):
         assert pool.try_allocate(60) is not None
@@ -31,18 +31,18 @@ def test_another_pool_exceeds_it_by_one_buffer() -> None:
 
 
 @pytest.mark.parametrize(("size", "largest"), [(0, 0), (10, 11), (10, 0), (-1, -1)])
-def test_sizes_that_make_no_sense(size: int, largest: int) -> None:
+def test_invalid_pool_sizes_are_refused(size: int, largest: int) -> None:
     with pytest.raises(IllegalArgumentError):
         SimpleMemoryPool(size, largest, strict=True)
 
 
 @pytest.mark.parametrize("size", [0, -1, 61])
-def test_buffers_that_cannot_be(size: int) -> None:
+def test_impossible_buffer_sizes_are_refused(size: int) -> None:
     with pytest.raises(IllegalArgumentError):
         SimpleMemoryPool(100, 60, strict=True).try_allocate(size)
 
 
-def test_no_bound() -> None:
+def test_unlimited_pool_has_no_bound() -> None:
     assert UNLIMITED.size is None
     assert len(UNLIMITED.try_allocate(5) or b"") == 5
     assert not UNLIMITED.is_out_of_memory

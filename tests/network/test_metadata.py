@@ -68,7 +68,7 @@ def update(metadata: Metadata, *topics: Topic, now_ms: int = 0, partial: bool = 
 T0 = TopicPartition("t", 0)
 
 
-def test_bootstrap_and_first_update() -> None:
+def test_bootstrap_requests_first_update() -> None:
     metadata = make()
     metadata.bootstrap([("a", 1), ("b", 2)])
     cluster = metadata.fetch()
@@ -129,7 +129,7 @@ def test_metadata_expires_by_age() -> None:
     ],
     ids=["request", "new topics", "bootstrap", "newer epoch", "response with an error", "response before a new topic"],
 )
-def test_a_required_update_ends_the_quiet_time(require: Callable[[Metadata], object]) -> None:
+def test_required_update_ignores_age_of_metadata(require: Callable[[Metadata], object]) -> None:
     metadata = make()
     update(metadata, topic("t", epoch=1), now_ms=50)
     assert metadata.time_to_next_update(50) == EXPIRE_MS
@@ -155,7 +155,7 @@ def test_a_new_topic_does_not_wait() -> None:
     assert metadata.time_to_next_update(0) == 0
 
 
-def test_failures_back_off() -> None:
+def test_failed_updates_back_off() -> None:
     metadata = Metadata(100, 10_000, 300_000, LogContext(), rng=random.Random(1))
     metadata.bootstrap([("a", 1)])
     now_ms = 0
@@ -169,7 +169,7 @@ def test_failures_back_off() -> None:
     assert metadata.time_to_next_update(now_ms) <= 120
 
 
-def test_answers_that_bring_nothing_new_back_off() -> None:
+def test_responses_without_news_back_off() -> None:
     metadata = Metadata(100, 10_000, 300_000, LogContext(), rng=random.Random(1))
     update(metadata, topic("t", epoch=1), now_ms=0)
     delays = []
@@ -186,7 +186,7 @@ def test_answers_that_bring_nothing_new_back_off() -> None:
     assert metadata.time_to_next_update(100_000) <= 120
 
 
-def test_a_topic_added_while_a_request_is_on_its_way_needs_another_one() -> None:
+def test_topic_added_during_request_needs_another_request() -> None:
     metadata = make()
     metadata.bootstrap([("a", 1)])
     sent = metadata.new_metadata_request_and_version(0)
@@ -203,7 +203,7 @@ class NewTopics(Metadata):
         return MetadataRequestBuilder.for_topic_names(["new"], True)
 
 
-def test_partial_and_full_requests() -> None:
+def test_new_topics_are_requested_by_partial_update() -> None:
     metadata = NewTopics(BACKOFF_MS, BACKOFF_MS, EXPIRE_MS, LogContext())
     metadata.bootstrap([("a", 1)])
     assert not metadata.new_metadata_request_and_version(0).is_partial_update  # nothing is known yet
@@ -277,7 +277,7 @@ def test_a_lower_epoch_that_metadata_keeps_telling_is_believed(caplog: pytest.Lo
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
 
-def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> None:
+def test_repeated_lower_epoch_is_accepted_after_metadata_max_age() -> None:
     metadata = make()  # with metadata.max.age.ms=1000
     update(metadata, topic("t", epoch=10))
     assert metadata.why_leader_is_unknown(T0) is None
@@ -290,7 +290,7 @@ def test_a_lower_epoch_is_believed_after_the_age_at_which_metadata_expires() -> 
     assert metadata.why_leader_is_unknown(T0) is None
 
 
-def test_a_broker_that_is_behind_is_never_believed(caplog: pytest.LogCaptureFixture) -> None:
+def test_lower_epoch_under_same_topic_id_is_never_accepted(caplog: pytest.LogCaptureFixture) -> None:
     """Under one topic id, epochs only rise. An epoch that came from a commit may be that of a deleted topic, though."""
     metadata = make()
     id = uuid.uuid4()
@@ -306,7 +306,7 @@ def test_a_broker_that_is_behind_is_never_believed(caplog: pytest.LogCaptureFixt
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 10)
 
 
-def test_epochs_start_again_with_a_new_topic_id() -> None:
+def test_epochs_restart_with_new_topic_id() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=10, id=uuid.uuid4()))
     id = uuid.uuid4()
@@ -315,7 +315,7 @@ def test_epochs_start_again_with_a_new_topic_id() -> None:
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], 4)
 
 
-def test_two_answers_long_after_one_another_are_not_enough() -> None:
+def test_two_distant_responses_do_not_confirm_lower_epoch() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=10))
     ask_for(metadata, 2, 100_000, every_ms=100_000)
@@ -323,7 +323,7 @@ def test_two_answers_long_after_one_another_are_not_enough() -> None:
 
 
 @pytest.mark.parametrize("epoch", [10, 11])
-def test_an_answer_with_the_newest_epoch_ends_the_count(epoch: int) -> None:
+def test_response_with_newest_epoch_resets_count_of_lower_ones(epoch: int) -> None:
     """A response with the newest epoch restarts the wait, because some brokers lag behind others."""
     metadata = make()
     update(metadata, topic("t", epoch=10))
@@ -333,7 +333,7 @@ def test_an_answer_with_the_newest_epoch_ends_the_count(epoch: int) -> None:
     assert metadata.last_seen_leader_epoch(T0) == epoch
 
 
-def test_old_epochs_of_the_same_topic_do_not_count_after_a_rebootstrap() -> None:
+def test_older_epoch_of_same_topic_is_ignored_after_rebootstrap() -> None:
     metadata = make()
     metadata.bootstrap([("a", 1)])
     id = uuid.uuid4()
@@ -367,7 +367,7 @@ def test_a_new_topic_id_starts_epochs_afresh() -> None:
     assert metadata.last_seen_leader_epoch(T0) == 3
 
 
-def test_no_epoch_forgets_the_one_that_was_known() -> None:
+def test_response_without_epoch_clears_known_epoch() -> None:
     metadata = make()
     update(metadata, topic("t", epoch=10))
     update(metadata, topic("t", epoch=-1))
@@ -375,7 +375,7 @@ def test_no_epoch_forgets_the_one_that_was_known() -> None:
     assert metadata.current_leader(T0) == LeaderAndEpoch(NODES[0], None)
 
 
-def test_an_epoch_seen_elsewhere() -> None:
+def test_newer_epoch_seen_elsewhere_requests_update() -> None:
     metadata = make()
     assert not metadata.update_last_seen_epoch_if_newer(T0, 5)  # nothing to compare with
     update(metadata, topic("t", epoch=10))
@@ -405,7 +405,7 @@ def test_the_known_epoch_never_falls(steps: list[tuple[int, bool]]) -> None:
         assert (metadata.last_seen_leader_epoch(T0) or 0) == max(highest, 0)
 
 
-def test_hints_about_new_leaders() -> None:
+def test_leader_hints_update_newer_epochs_only() -> None:
     metadata = make()
     id = uuid.uuid4()
     update(metadata, topic("t", 3, epoch=5, id=id), topic("u"))
@@ -456,7 +456,7 @@ def test_only_wanted_topics_are_kept() -> None:
     assert metadata.fetch().internal_topics == {"b"}
 
 
-def test_a_partial_update_replaces_what_it_speaks_of() -> None:
+def test_partial_update_replaces_only_its_topics() -> None:
     metadata = make()
     id = uuid.uuid4()
     update(metadata, topic("a", 3, id=id), topic("b"))
@@ -466,7 +466,7 @@ def test_a_partial_update_replaces_what_it_speaks_of() -> None:
     assert metadata.update_requested
 
 
-def test_topic_errors() -> None:
+def test_topic_errors_are_raised_for_their_topic() -> None:
     metadata = make()
     update(
         metadata,
@@ -507,7 +507,7 @@ def test_fatal_errors() -> None:
         (32_000, False),
     ],
 )
-def test_errors_that_will_pass_ask_again(code: int, asks_again: bool) -> None:
+def test_retriable_topic_errors_request_update(code: int, asks_again: bool) -> None:
     metadata = make()
     update(metadata, topic("t", error=code))
     assert metadata.update_requested == asks_again
@@ -518,14 +518,14 @@ def test_errors_that_will_pass_ask_again(code: int, asks_again: bool) -> None:
     assert other.update_requested == asks_again
 
 
-def test_a_topic_id_that_is_unknown_has_no_name() -> None:
+def test_unknown_topic_id_adds_no_topic() -> None:
     metadata = make()
     update(metadata, Topic(name=None, topic_id=uuid.uuid4(), error_code=errors.UnknownTopicIdError.code))
     assert metadata.fetch().topics == set()
     assert metadata.update_requested
 
 
-def test_a_leader_that_is_not_among_the_brokers() -> None:
+def test_partition_has_no_leader_if_broker_is_unknown() -> None:
     metadata = make()
     metadata.update_with_current_request_version(response(topic("t"), nodes=NODES[1:]), False, 0)
     assert metadata.fetch().leader_for(T0) is None
@@ -533,7 +533,7 @@ def test_a_leader_that_is_not_among_the_brokers() -> None:
     assert metadata.fetch().partitions_for_topic("t")[0].replicas[0].host == ""
 
 
-def test_listeners_hear_of_the_cluster() -> None:
+def test_listeners_are_told_cluster_id() -> None:
     heard: list[ClusterResource] = []
 
     class Listener:
@@ -545,7 +545,7 @@ def test_listeners_hear_of_the_cluster() -> None:
     assert heard == [ClusterResource("c")]
 
 
-def test_a_listener_that_fails_is_told_of_once_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_listener_is_logged_once_and_others_run(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[ClusterResource] = []
 
     class Failing:
@@ -566,7 +566,7 @@ def test_a_listener_that_fails_is_told_of_once_and_harms_no_other(caplog: pytest
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_requests_that_a_version_cannot_express() -> None:
+def test_inexpressible_metadata_requests_are_refused() -> None:
     by_id = MetadataRequestBuilder.for_topic_ids([uuid.uuid4()])
     assert isinstance(by_id.build(12), MetadataRequest)
     for builder, version in (

@@ -12,7 +12,7 @@ def response(error_code: int, name: str = "a") -> MetadataResponse:
     return MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name=name, error_code=error_code)])
 
 
-def test_a_topic_that_is_being_made_is_not_worth_a_warning() -> None:
+def test_new_topic_without_leader_logs_no_warning() -> None:
     log = TopicErrorLog()
     assert log.news(response(LEADER_NOT_AVAILABLE), 0) == []
     assert log.news(response(LEADER_NOT_AVAILABLE), 1999) == []
@@ -20,7 +20,7 @@ def test_a_topic_that_is_being_made_is_not_worth_a_warning() -> None:
     assert log.news(response(LEADER_NOT_AVAILABLE), 5000) == []
 
 
-def test_an_error_that_stays_is_told_once_and_again_after_it_was_gone() -> None:
+def test_persistent_error_is_logged_once_until_it_disappears() -> None:
     log = TopicErrorLog()
     assert log.news(response(UNKNOWN_TOPIC), 0) == []
     assert log.news(response(UNKNOWN_TOPIC), 2000) == ["Topic 'a' does not exist (yet)"]
@@ -30,7 +30,7 @@ def test_an_error_that_stays_is_told_once_and_again_after_it_was_gone() -> None:
     assert log.news(response(UNKNOWN_TOPIC), 11_200) == ["Topic 'a' does not exist (yet)"]
 
 
-def test_an_error_that_will_not_pass_is_told_at_once_and_so_is_a_new_one() -> None:
+def test_non_retriable_error_is_logged_at_once() -> None:
     log = TopicErrorLog()
     assert log.news(response(NOT_AUTHORIZED), 0) == ["Not authorized to access topic 'a'"]
     assert log.news(response(NOT_AUTHORIZED), 10) == []
@@ -38,7 +38,7 @@ def test_an_error_that_will_not_pass_is_told_at_once_and_so_is_a_new_one() -> No
     assert log.news(response(LEADER_NOT_AVAILABLE), 2020) == ["Topic 'a' has no leader yet"]
 
 
-def test_topics_are_told_apart() -> None:
+def test_error_of_each_topic_is_timed_separately() -> None:
     log = TopicErrorLog()
     log.news(response(UNKNOWN_TOPIC, "a"), 0)
     log.news(response(UNKNOWN_TOPIC, "b"), 1500)
@@ -46,7 +46,7 @@ def test_topics_are_told_apart() -> None:
     assert log.news(response(UNKNOWN_TOPIC, "a"), 2500) == ["Topic 'a' does not exist (yet)"]
 
 
-def test_an_error_that_stays_is_told_again_once_a_minute_with_how_long_it_has_lasted() -> None:
+def test_persistent_error_is_logged_every_minute_with_duration() -> None:
     log = TopicErrorLog()
     told = [(now_ms, text) for now_ms in range(0, 130_001, 500) for text in log.news(response(UNKNOWN_TOPIC), now_ms)]
     assert told == [
@@ -67,5 +67,5 @@ def test_topics_with_the_same_error_share_a_line() -> None:
     assert line.endswith("'t9' and 90 more")
 
 
-def test_an_error_without_a_sentence_of_its_own_has_its_name() -> None:
+def test_error_without_description_is_logged_by_name() -> None:
     assert TopicErrorLog().news(response(-1), 0) == ["No metadata of topic 'a': UnknownServerError"]

@@ -23,7 +23,7 @@ def mock_brokers() -> Iterator[str]:
     producer.flush(1)  # the brokers live as long as the producer
 
 
-def test_a_broker_that_knows_only_old_versions_of_api_versions(mock_brokers: str) -> None:
+def test_client_accepts_broker_with_old_api_versions(mock_brokers: str) -> None:
     with client(mock_brokers) as c:
         c.bootstrap()
         assert len(c.metadata.fetch().nodes) == 3

@@ -43,7 +43,7 @@ def send(client: MockClient, clock: MockClock, node: Node = NODE) -> tuple[Clien
     return request, got
 
 
-def test_prepared_responses_meet_requests_in_order() -> None:
+def test_prepared_responses_match_requests_in_order() -> None:
     client, clock = make()
     with pytest.raises(IllegalStateError, match="not ready"):
         send(client, clock)
@@ -59,7 +59,7 @@ def test_prepared_responses_meet_requests_in_order() -> None:
         send(client, clock)
 
 
-def test_responses_prepared_for_one_node() -> None:
+def test_response_prepared_for_node_answers_only_that_node() -> None:
     client, clock = make()
     client.ready(NODE, clock.now_ms())
     client.ready(OTHER, clock.now_ms())
@@ -75,7 +75,7 @@ def test_responses_prepared_for_one_node() -> None:
         client.respond(HeartbeatResponse())
 
 
-def test_disconnections_and_timeouts() -> None:
+def test_mock_client_simulates_disconnections_and_timeouts() -> None:
     client, clock = make()
     client.ready(NODE, clock.now_ms())
     _, got = send(client, clock)
@@ -92,7 +92,7 @@ def test_disconnections_and_timeouts() -> None:
     assert not client.has_in_flight_requests()
 
 
-def test_versions_authentication_backoff_and_throttling() -> None:
+def test_mock_client_simulates_versions_backoff_and_throttling() -> None:
     client, clock = make()
     client.ready(NODE, clock.now_ms())
     client.set_api_versions(ApiKeys.HEARTBEAT, 90, 99)
@@ -115,7 +115,7 @@ def test_versions_authentication_backoff_and_throttling() -> None:
     assert client.poll_delay_ms(NODE, clock.now_ms()) == 50
 
 
-def test_metadata_is_updated_when_it_is_wanted() -> None:
+def test_prepared_metadata_is_applied_when_requested() -> None:
     clock = MockClock()
     metadata = Metadata(100, 100, 300_000, LogContext())
     metadata.bootstrap([("a", 1)])

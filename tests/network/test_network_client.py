@@ -148,7 +148,7 @@ def test_a_request_to_a_node_that_is_not_ready_is_refused() -> None:
 
 
 @pytest.mark.parametrize("loss", ["disconnect", "close", "drop", "poll"])
-def test_a_node_that_was_ready_is_checked_again_after_it_is_lost(loss: str) -> None:
+def test_lost_node_is_no_longer_ready(loss: str) -> None:
     f = Fixture()
     f.await_ready()
     assert f.client.ready(NODE, f.now)
@@ -165,7 +165,7 @@ def test_a_node_that_was_ready_is_checked_again_after_it_is_lost(loss: str) -> N
         f.send()
 
 
-def test_a_node_that_was_ready_has_no_room_once_it_has_the_limit_of_requests() -> None:
+def test_node_with_full_request_limit_is_not_ready() -> None:
     f = Fixture()
     f.await_ready()
     assert f.client.ready(NODE, f.now)
@@ -176,7 +176,7 @@ def test_a_node_that_was_ready_has_no_room_once_it_has_the_limit_of_requests() -
 
 
 @pytest.mark.parametrize("discover", [True, False])
-def test_request_and_response(discover: bool) -> None:
+def test_response_completes_request(discover: bool) -> None:
     f = Fixture(discover=discover)
     f.await_ready()
     request, got = f.send()
@@ -193,7 +193,7 @@ def test_request_and_response(discover: bool) -> None:
     assert not f.client.has_in_flight_requests()
 
 
-def test_several_responses_of_one_poll_come_in_order() -> None:
+def test_responses_of_one_poll_are_handled_in_order() -> None:
     f = Fixture()
     f.await_ready()
     sent = [f.send()[0].correlation_id for _ in range(3)]
@@ -202,7 +202,7 @@ def test_several_responses_of_one_poll_come_in_order() -> None:
     assert [response.correlation_id for response in f.poll()] == sent
 
 
-def test_the_limit_of_requests_in_flight() -> None:
+def test_requests_in_flight_are_limited() -> None:
     f = Fixture()
     f.await_ready()
     for _ in range(5):
@@ -214,7 +214,7 @@ def test_the_limit_of_requests_in_flight() -> None:
     assert f.client.is_ready(NODE, f.now)
 
 
-def test_no_request_while_the_last_one_is_not_out() -> None:
+def test_node_is_not_ready_while_request_is_being_written() -> None:
     f = Fixture()
     f.await_ready()
     f.selector.hold_sends = True
@@ -224,7 +224,7 @@ def test_no_request_while_the_last_one_is_not_out() -> None:
     assert f.client.is_ready(NODE, f.now)
 
 
-def test_a_request_that_expects_no_response_is_complete_when_it_is_out() -> None:
+def test_request_without_response_completes_once_sent() -> None:
     f = Fixture()
     f.await_ready()
     _, with_response = f.send()
@@ -243,7 +243,7 @@ def test_a_request_that_expects_no_response_is_complete_when_it_is_out() -> None
     assert with_response_too
 
 
-def test_a_callback_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     f = Fixture()
     f.await_ready()
 
@@ -260,14 +260,14 @@ def test_a_callback_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) 
     assert "callback" in caplog.text
 
 
-def test_correlation_ids_leave_out_those_of_sasl() -> None:
+def test_correlation_ids_skip_those_reserved_for_sasl() -> None:
     f = Fixture()
     f.client._correlation_id = (1 << 31) - 1 - 8
     ids = [f.client.new_client_request("0", RequestBuilder(HeartbeatRequest()), 0, True).correlation_id for _ in "ab"]
     assert ids == [(1 << 31) - 1 - 8, 0]
 
 
-def test_a_version_that_the_node_lacks_is_answered_by_the_next_poll() -> None:
+def test_unsupported_version_fails_request_in_next_poll() -> None:
     f = Fixture()
     f.await_ready(versions={ApiKeys.HEARTBEAT: (90, 99)})
     request, got = f.send()
@@ -319,7 +319,7 @@ def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_request_that_was_interrupted_while_it_was_sent_is_answered(error: type[BaseException]) -> None:
+def test_interrupted_send_fails_all_requests_of_connection(error: type[BaseException]) -> None:
     """An interrupted send may be partial, so the connection closes and all its requests fail."""
     f = Fixture()
     f.await_ready()
@@ -340,7 +340,7 @@ def test_a_request_that_was_interrupted_while_it_was_sent_is_answered(error: typ
     f.await_ready()
 
 
-def test_a_client_id_that_cannot_be_encoded_shows_in_the_report() -> None:
+def test_report_names_request_that_cannot_be_encoded() -> None:
     """The first request of a connection cannot be encoded, and the report says so."""
     f, _ = bootstrapped()
     f.client._config.client_id = "caf\udce9"
@@ -350,7 +350,7 @@ def test_a_client_id_that_cannot_be_encoded_shows_in_the_report() -> None:
     assert not f.client.has_in_flight_requests()
 
 
-def test_the_newest_version_that_both_know_is_used() -> None:
+def test_newest_common_version_is_sent() -> None:
     f = Fixture()
     f.await_ready(versions={ApiKeys.HEARTBEAT: (0, 2)})
     f.send()
@@ -376,7 +376,7 @@ def test_a_late_answer_closes_the_connection() -> None:
     assert not f.selector.is_channel_ready("0")
 
 
-def test_a_request_may_have_a_timeout_of_its_own() -> None:
+def test_request_may_have_own_timeout() -> None:
     f = Fixture()
     f.await_ready()
     _, got = f.send(timeout_ms=10)
@@ -386,7 +386,7 @@ def test_a_request_may_have_a_timeout_of_its_own() -> None:
     assert got[0].timed_out
 
 
-def test_each_request_times_out_after_its_own_time_whatever_was_sent_before() -> None:
+def test_each_request_times_out_after_its_own_timeout() -> None:
     nodes = [Node(id, "127.0.0.1", 9092 + id) for id in range(3)]
     f = Fixture(ManualMetadataUpdater(nodes))
     for node in nodes:
@@ -422,7 +422,7 @@ def test_throttled_time_does_not_count_towards_the_timeout() -> None:
     assert second[0].timed_out
 
 
-def test_a_connection_that_does_not_stand_in_time_is_dropped() -> None:
+def test_connection_is_dropped_after_setup_timeout() -> None:
     f = Fixture()
     f.selector.auto_connect = False
     f.client.ready(NODE, f.now)
@@ -437,7 +437,7 @@ def test_a_connection_that_does_not_stand_in_time_is_dropped() -> None:
 # --- API versions ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_request_asks_for_versions_and_tells_who_we_are() -> None:
+def test_first_request_is_api_versions_with_client_name() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.poll()
@@ -460,7 +460,7 @@ def unsupported(api_versions_max: int | None) -> bytes:
 
 
 @pytest.mark.parametrize(("told", "expected"), [(2, 2), (None, 0), (99, 3), (4, 3)])
-def test_the_versions_are_asked_for_again_in_a_version_that_the_node_knows(told: int | None, expected: int) -> None:
+def test_refused_api_versions_is_retried_in_supported_version(told: int | None, expected: int) -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.poll()
@@ -474,7 +474,7 @@ def test_the_versions_are_asked_for_again_in_a_version_that_the_node_knows(told:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 9, b"\0\0\0\1\0\x12\0"])
-def test_a_malformed_refusal_means_version_0(body: bytes) -> None:
+def test_malformed_refusal_is_retried_with_version_0(body: bytes) -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.poll()
@@ -484,7 +484,7 @@ def test_a_malformed_refusal_means_version_0(body: bytes) -> None:
     assert f.selector.requests[0].header.api_version == 0
 
 
-def test_a_node_that_knows_no_version_of_api_versions_is_left() -> None:
+def test_connection_closes_if_node_refuses_all_api_versions() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.poll()
@@ -497,7 +497,7 @@ def test_a_node_that_knows_no_version_of_api_versions_is_left() -> None:
     assert "rejected the ApiVersions request" in f.client.connection_report()
 
 
-def test_another_error_of_api_versions_closes_the_connection() -> None:
+def test_other_api_versions_error_closes_connection() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.poll()
@@ -515,7 +515,7 @@ def test_versions_are_forgotten_with_the_connection() -> None:
     assert f.api_versions.get("0") is None
 
 
-def test_versions_are_asked_for_only_when_the_handshake_is_done() -> None:
+def test_api_versions_request_waits_for_handshake() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     f.selector.ready.clear()  # connected, with a handshake in progress
@@ -529,7 +529,7 @@ def test_versions_are_asked_for_only_when_the_handshake_is_done() -> None:
 # --- connections lost ------------------------------------------------------------------------------------------------
 
 
-def test_all_requests_are_answered_when_the_connection_is_lost_oldest_first() -> None:
+def test_lost_connection_fails_requests_oldest_first() -> None:
     f = Fixture()
     f.await_ready()
     sent = [f.send()[0].correlation_id for _ in range(3)]
@@ -540,7 +540,7 @@ def test_all_requests_are_answered_when_the_connection_is_lost_oldest_first() ->
     assert not f.client.has_in_flight_requests()
 
 
-def test_responses_that_came_before_the_end_count() -> None:
+def test_responses_received_before_disconnect_are_handled() -> None:
     f = Fixture()
     f.await_ready()
     _, first = f.send()
@@ -552,7 +552,7 @@ def test_responses_that_came_before_the_end_count() -> None:
     assert second[0].disconnected
 
 
-def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
+def test_disconnect_fails_pending_requests_in_next_poll() -> None:
     f = Fixture()
     f.await_ready()
     _, got = f.send()
@@ -565,7 +565,7 @@ def test_disconnect_answers_pending_requests_with_the_next_poll() -> None:
     f.client.disconnect("never connected")
 
 
-def test_a_driver_with_its_own_wait_polls_in_two_halves() -> None:
+def test_driver_with_own_wait_polls_in_two_steps() -> None:
     fixture = Fixture()
     fixture.await_ready()
     client, selector = fixture.client, fixture.selector
@@ -579,7 +579,7 @@ def test_a_driver_with_its_own_wait_polls_in_two_halves() -> None:
     assert client.begin_poll(FOREVER_MS, fixture.now) == REQUEST_TIMEOUT_MS
 
 
-def test_aborted_requests_end_the_wait_and_come_with_the_second_half() -> None:
+def test_aborted_requests_are_handled_in_second_step_of_poll() -> None:
     fixture = Fixture()
     fixture.await_ready()
     client = fixture.client
@@ -592,7 +592,7 @@ def test_aborted_requests_end_the_wait_and_come_with_the_second_half() -> None:
     assert client.begin_poll(700, fixture.now) == 700
 
 
-def test_responses_that_arrive_while_the_client_begins_to_close_are_handled() -> None:
+def test_responses_arriving_during_close_are_handled() -> None:
     fixture = Fixture()
     fixture.await_ready()
     _, got = fixture.send()
@@ -636,7 +636,7 @@ def test_the_backoff_grows_and_is_reset_by_success() -> None:
     assert f.client.connection_delay_ms(NODE, f.now) <= 1.2 * BACKOFF_MS
 
 
-def test_delays_by_state() -> None:
+def test_delays_depend_on_connection_state() -> None:
     f = Fixture()
     assert f.client.connection_delay_ms(NODE, f.now) == 0
     f.await_ready()
@@ -651,7 +651,7 @@ def test_delays_by_state() -> None:
     assert "0" in f.selector.ready
 
 
-def test_failed_authentication() -> None:
+def test_failed_authentication_is_reported() -> None:
     f = Fixture()
     f.client.ready(NODE, f.now)
     error = SaslAuthenticationError("wrong password")
@@ -665,7 +665,7 @@ def test_failed_authentication() -> None:
     assert f.client.authentication_error(NODE) is None
 
 
-def test_addresses_are_tried_in_turn_and_asked_for_again_when_all_failed() -> None:
+def test_addresses_are_tried_in_turn_and_then_resolved_again() -> None:
     node = Node(0, "kafka", 9092)
     f = Fixture(ManualMetadataUpdater([node]))
     f.resolver.answers["kafka"] = ["10.0.0.1", "10.0.0.2"]
@@ -681,7 +681,7 @@ def test_addresses_are_tried_in_turn_and_asked_for_again_when_all_failed() -> No
     assert f.resolver.asked == ["kafka"] * 2
 
 
-def test_after_a_lost_connection_another_address_comes_first() -> None:
+def test_next_address_is_tried_after_lost_connection() -> None:
     node = Node(0, "kafka", 9092)
     f = Fixture(ManualMetadataUpdater([node]))
     f.resolver.answers["kafka"] = ["10.0.0.1", "10.0.0.2"]
@@ -707,7 +707,7 @@ def test_a_name_that_does_not_exist_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("", -1), ("kafka", -1), ("kafka", 0), ("", 9092), ("kafka", 70_000)])
-def test_a_node_without_an_address_is_told_once_and_left_out(
+def test_node_without_valid_address_is_logged_once_and_skipped(
     host: str, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node(3, host, port)
@@ -735,7 +735,7 @@ def hanging_dns(*hosts: str) -> Fixture:
     return f
 
 
-def test_a_look_up_that_hangs_holds_up_no_other_node() -> None:
+def test_hanging_lookup_does_not_delay_other_nodes() -> None:
     f = hanging_dns("named")
     start_ms = f.now
     for _ in range(10):
@@ -748,7 +748,7 @@ def test_a_look_up_that_hangs_holds_up_no_other_node() -> None:
     assert f.client.least_loaded_node(f.now).node == OTHER
 
 
-def test_the_connection_is_made_when_the_name_is_known() -> None:
+def test_connection_starts_once_name_is_resolved() -> None:
     f = hanging_dns("named")
     f.resolver.answers["named"] = ["10.0.0.1", "10.0.0.2"]
     f.client.ready(NAMED, f.now)
@@ -763,7 +763,7 @@ def test_the_connection_is_made_when_the_name_is_known() -> None:
     assert f.client.is_ready(NAMED, f.now)
 
 
-def test_a_look_up_that_fails_late_is_a_failed_connection() -> None:
+def test_late_lookup_failure_fails_connection() -> None:
     f = hanging_dns("named")
     f.client.ready(NAMED, f.now)
     f.clock.advance(150)
@@ -776,7 +776,7 @@ def test_a_look_up_that_fails_late_is_a_failed_connection() -> None:
     assert 0 < f.client.connection_delay_ms(NAMED, f.now) <= 60
 
 
-def test_a_look_up_has_a_bound_and_is_tried_again() -> None:
+def test_lookup_times_out_and_is_retried() -> None:
     f = hanging_dns("named")
     f.client.ready(NAMED, f.now)
     f.clock.advance(241)  # the connection setup timeout
@@ -798,7 +798,7 @@ def test_a_look_up_has_a_bound_and_is_tried_again() -> None:
     assert f.selector.addresses["1"].ip == "10.0.0.2"
 
 
-def test_a_slow_look_up_makes_metadata_ask_another_node() -> None:
+def test_slow_lookup_makes_metadata_use_another_node() -> None:
     metadata = Metadata(100, 100, 300_000, LogContext())
     metadata.bootstrap([("named", 9092), ("other", 9092)])
     f = Fixture(metadata, setup_timeout_ms=60_000)
@@ -816,7 +816,7 @@ def test_a_slow_look_up_makes_metadata_ask_another_node() -> None:
 
 
 @pytest.mark.parametrize("end", ["disconnect", "close_node", "close"])
-def test_a_look_up_ends_with_what_wanted_it(end: str) -> None:
+def test_lookup_is_cancelled_with_its_node_or_client(end: str) -> None:
     f = hanging_dns("named")
     f.client.ready(NAMED, f.now)
     {
@@ -848,7 +848,7 @@ def test_a_throttled_node_gets_no_requests_for_a_while() -> None:
     assert f.client.has_ready_nodes(f.now)
 
 
-def test_old_brokers_have_waited_themselves() -> None:
+def test_old_brokers_throttle_by_themselves() -> None:
     f = Fixture()
     f.await_ready(versions={ApiKeys.HEARTBEAT: (0, 1)})
     f.send()
@@ -943,9 +943,7 @@ def test_initiate_close_wakes_the_poll_and_refuses_more() -> None:
         (b"\0\0\0\1\xff\xff\xff\xff\xff", "unreadable"),
     ],
 )
-def test_a_frame_that_is_no_answer_closes_the_connection(
-    frame: bytes, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_response_frame_closes_connection(frame: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
     f = Fixture()
     f.await_ready()
     _, got = f.send()
@@ -963,7 +961,7 @@ def test_a_frame_that_is_no_answer_closes_the_connection(
     f.await_ready()
 
 
-def test_an_answer_that_nobody_asked_for_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_response_closes_connection(caplog: pytest.LogCaptureFixture) -> None:
     f = Fixture()
     f.await_ready()
     f.selector.receive("0", b"\0\0\0\0\0\0\0\0")
@@ -981,7 +979,7 @@ def test_an_unknown_error_code_is_left_to_the_caller() -> None:
     assert got[0].response_body.error_code == 32_000
 
 
-def test_a_failure_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     f = Fixture()
     f.selector.connect_error = ConnectionRefusedError(111, "Connection refused")
     for _ in range(5):
@@ -1014,7 +1012,7 @@ def fetch_metadata(f: Fixture, response: MetadataResponse) -> str:
     raise AssertionError("no metadata request was sent")
 
 
-def test_metadata_is_fetched_without_being_asked_for() -> None:
+def test_poll_fetches_metadata_by_itself() -> None:
     f, metadata = bootstrapped()
     assert fetch_metadata(f, metadata_response(NODE)) in ("-1", "-2")
     assert metadata.fetch().nodes == (NODE,)
@@ -1026,7 +1024,7 @@ def test_metadata_is_fetched_without_being_asked_for() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("7"), errors.InvalidTopicError("no"), KeyboardInterrupt()])
-def test_metadata_is_asked_for_again_after_its_request_could_not_be_sent(error: BaseException) -> None:
+def test_unsendable_metadata_request_is_retried(error: BaseException) -> None:
     f, metadata = bootstrapped()
     fetch_metadata(f, metadata_response(NODE))
     f.await_ready()
@@ -1065,7 +1063,7 @@ def test_other_requests_wait_while_metadata_is_due() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_listener_that_fails_takes_no_answer_of_its_poll_along(error: type[BaseException]) -> None:
+def test_failing_listener_loses_no_response_of_its_poll(error: type[BaseException]) -> None:
     class Listener:
         fails = False
 
@@ -1107,7 +1105,7 @@ def test_a_metadata_response_without_brokers_is_tried_again() -> None:
     assert not metadata.fetch().is_bootstrap_configured
 
 
-def test_problems_in_metadata_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_metadata_problems_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     f, _ = bootstrapped()
     response = metadata_response(NODE)
     lost = MetadataResponse.MetadataResponsePartition(
@@ -1133,7 +1131,7 @@ def test_a_broker_too_old_for_metadata_is_fatal() -> None:
         metadata.maybe_throw_any_exception()
 
 
-def test_a_lost_connection_makes_metadata_due_after_its_backoff() -> None:
+def test_lost_connection_requests_metadata_after_backoff() -> None:
     f, metadata = bootstrapped()
     fetch_metadata(f, metadata_response(NODE))
     f.await_ready()
@@ -1181,7 +1179,7 @@ def test_the_report_names_each_bootstrap_server() -> None:
     assert f.client.is_unreachable
 
 
-def test_no_metadata_for_too_long_starts_again_from_the_bootstrap_servers() -> None:
+def test_client_rebootstraps_without_metadata_for_too_long() -> None:
     f, metadata = bootstrapped(rebootstrap_trigger_ms=1_000)
     gone = Node(7, "10.9.9.9", 9092)
     fetch_metadata(f, metadata_response(gone))
@@ -1213,7 +1211,7 @@ def test_bootstrap_servers_are_tried_when_no_node_is_left() -> None:
     raise AssertionError("still waits for a node that is gone")
 
 
-def test_a_broker_can_ask_for_a_new_start() -> None:
+def test_broker_can_request_rebootstrap() -> None:
     f, metadata = bootstrapped(rebootstrap_trigger_ms=300_000)
     fetch_metadata(f, metadata_response(NODE))
     f.await_ready()
@@ -1240,7 +1238,7 @@ def got_id(f: Fixture) -> int:
     return in_flight.request.correlation_id
 
 
-def test_without_rebootstrap_the_broker_s_wish_is_ignored() -> None:
+def test_rebootstrap_request_is_ignored_if_disabled() -> None:
     f, metadata = bootstrapped(rebootstrap_trigger_ms=None)
     fetch_metadata(f, metadata_response(NODE, error_code=errors.RebootstrapRequiredError.code))
     assert not metadata.fetch().is_bootstrap_configured
@@ -1320,7 +1318,7 @@ class Renewing(Fixture):
         return [sent.header.correlation_id for sent in self.selector.pending(NODE.id_string)]
 
 
-def test_a_request_is_sent_again_and_the_wait_goes_on() -> None:
+def test_renewed_request_is_sent_without_ending_wait() -> None:
     f = Renewing()
     last = f.respond()
     begun_ms = f.now
@@ -1340,7 +1338,7 @@ def test_a_request_is_sent_again_and_the_wait_goes_on() -> None:
     assert not f.client.has_in_flight_requests()
 
 
-def test_a_poll_waits_for_the_rest_of_its_time_after_a_request_was_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_waits_remaining_time_after_renewed_request(monkeypatch: pytest.MonkeyPatch) -> None:
     f = Renewing()
     waits: list[int] = []
     wait = f.selector.poll
@@ -1357,7 +1355,7 @@ def test_a_poll_waits_for_the_rest_of_its_time_after_a_request_was_sent_again(mo
 
 
 @pytest.mark.parametrize("what", ["error", "unwanted", "lost", "second request", "other response"])
-def test_a_response_that_does_not_ask_for_the_same_request_is_an_ordinary_one(what: str) -> None:
+def test_response_without_renewal_is_handled_normally(what: str) -> None:
     f = Renewing()
     if what == "second request":
         f.send()
@@ -1410,7 +1408,7 @@ class Settling(Fixture):
         return response[4:] == encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]
 
 
-def test_a_response_that_leaves_nothing_to_decide_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settled_response_does_not_end_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     f = Settling(monkeypatch)
     f.selector.respond(NODE.id_string, HeartbeatResponse())
     begun_ms = f.now
@@ -1425,7 +1423,7 @@ def test_a_response_that_leaves_nothing_to_decide_does_not_end_the_wait(monkeypa
 
 
 @pytest.mark.parametrize("what", ["an error", "another response", "another connection", "a wrong id"])
-def test_anything_beside_the_plain_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_any_other_event_ends_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     f = Settling(monkeypatch)
     if what == "an error":
         f.selector.respond(NODE.id_string, HeartbeatResponse(error_code=errors.UnknownMemberIdError.code))
@@ -1447,7 +1445,7 @@ def test_anything_beside_the_plain_answer_ends_the_wait(monkeypatch: pytest.Monk
     assert all(response.disconnected == (what == "a wrong id") for response in f.got)
 
 
-def test_a_request_that_was_sent_again_fails_with_its_connection_and_times_out_anew() -> None:
+def test_renewed_request_has_new_timeout_and_fails_with_connection() -> None:
     f = Renewing()
     f.clock.advance(REQUEST_TIMEOUT_MS - 10)
     f.respond()
@@ -1494,7 +1492,7 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> tuple[Renewing, Standing]:
     return f, Standing(f, monkeypatch)
 
 
-def test_in_a_wait_the_poller_sends_the_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poller_repeats_request_during_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     f, poller = standing(monkeypatch)
     [last] = f.in_flight()
     sent_ms = f.now
@@ -1550,7 +1548,7 @@ def test_poller_requests_count_although_an_exception_ends_the_wait(monkeypatch: 
     assert len(f.builder.repeated_ms) == 1
 
 
-def test_nothing_changes_if_no_response_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_is_unchanged_without_response(monkeypatch: pytest.MonkeyPatch) -> None:
     f, poller = standing(monkeypatch)
     poller.count = 0
     created_ms = f.request.created_ms

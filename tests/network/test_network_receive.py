@@ -50,7 +50,7 @@ pieces = st.lists(st.integers(min_value=1, max_value=2 * BUFFER_SIZE), min_size=
 
 
 @given(payloads=payloads, pieces=pieces)
-def test_any_pieces_give_the_same_frames(payloads: list[bytes], pieces: list[int]) -> None:
+def test_frames_do_not_depend_on_how_stream_is_cut(payloads: list[bytes], pieces: list[int]) -> None:
     reader = FrameReader(buffer_size=BUFFER_SIZE)
     assert feed(reader, framed(*payloads), pieces) == payloads
     assert not reader.mid_frame
@@ -58,7 +58,7 @@ def test_any_pieces_give_the_same_frames(payloads: list[bytes], pieces: list[int
 
 
 @given(payloads=payloads, pieces=pieces)
-def test_any_pieces_give_the_same_frames_from_a_pool(payloads: list[bytes], pieces: list[int]) -> None:
+def test_pooled_frames_do_not_depend_on_cuts(payloads: list[bytes], pieces: list[int]) -> None:
     pool = SimpleMemoryPool(1 << 20, 1 << 16, strict=True)
     reader = FrameReader(memory_pool=pool)
     frames = feed_pooled(reader, framed(*payloads), pieces)
@@ -85,7 +85,7 @@ def feed_pooled(reader: FrameReader, stream: bytes, pieces: list[int]) -> list[F
 
 
 @given(payloads=st.lists(st.binary(min_size=1, max_size=200), min_size=1), data=st.data())
-def test_frames_do_not_change_when_later_ones_come(payloads: list[bytes], data: st.DataObject) -> None:
+def test_later_frames_do_not_change_earlier_ones(payloads: list[bytes], data: st.DataObject) -> None:
     reader = FrameReader(buffer_size=BUFFER_SIZE)
     stream = framed(*payloads)
     cut = data.draw(st.integers(min_value=0, max_value=len(stream)))
@@ -112,7 +112,7 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     assert frame == payload
 
 
-def test_a_buffer_is_used_again_once_nobody_looks_at_it() -> None:
+def test_buffer_is_reused_once_no_view_is_left() -> None:
     reader = FrameReader(buffer_size=BUFFER_SIZE)
     frames: list[memoryview] = []
     parts: list[memoryview] = []
@@ -146,7 +146,7 @@ def test_a_buffer_is_used_again_once_nobody_looks_at_it() -> None:
         (b"\x80\0\0\0", "the size -2147483648"),
     ],
 )
-def test_bytes_that_are_not_kafkas_are_explained(start: bytes, said: str) -> None:
+def test_error_explains_bytes_of_other_protocols(start: bytes, said: str) -> None:
     reader = FrameReader(first_limit=FIRST_RESPONSE_LIMIT)
     with pytest.raises(InvalidReceiveError, match=said):
         feed(reader, start, [100])
@@ -157,7 +157,7 @@ def test_only_the_first_frame_has_the_narrow_limit() -> None:
     assert feed(reader, framed(b"x" * 10, b"y" * 11), [3]) == [b"x" * 10, b"y" * 11]
 
 
-def test_the_size_limit() -> None:
+def test_frame_over_size_limit_is_refused() -> None:
     assert feed(FrameReader(max_size=5), framed(b"12345"), [9]) == [b"12345"]
     with pytest.raises(InvalidReceiveError, match="6 bytes exceeds the limit of 5"):
         feed(FrameReader(max_size=5), framed(b"123456"), [9])
@@ -173,7 +173,7 @@ def test_garbage_gives_frames_or_an_error(stream: bytes, pieces: list[int]) -> N
     assert sum(len(frame) + 4 for frame in frames) <= len(stream)
 
 
-def test_without_memory_a_frame_waits() -> None:
+def test_frame_waits_for_memory() -> None:
     pool = SimpleMemoryPool(10, 10, strict=True)
     assert pool.try_allocate(8) is not None
     reader = FrameReader(memory_pool=pool)
@@ -191,7 +191,7 @@ def test_without_memory_a_frame_waits() -> None:
     assert reader.next_frame() == b"12345"
 
 
-def test_closing_gives_memory_back() -> None:
+def test_closing_releases_memory() -> None:
     pool = SimpleMemoryPool(10, 10, strict=True)
     reader = FrameReader(memory_pool=pool)
     reader.writable()[:] = struct.pack(">i", 5)

@@ -33,7 +33,7 @@ def test_any_partial_writes_send_the_same_bytes(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_more_buffers_than_one_call_takes(form: type[NetworkSend]) -> None:
+def test_pending_returns_at_most_iov_max_buffers(form: type[NetworkSend]) -> None:
     send = form("0", [b"x"] * (IOV_MAX + 10))
     assert len(send.pending()) == IOV_MAX
     send.advance(IOV_MAX)
@@ -52,7 +52,7 @@ def test_advancing_too_far_raises(form: type[NetworkSend]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_frame_that_was_sent_in_another_form(form: type[NetworkSend]) -> None:
+def test_complete_marks_frame_as_sent(form: type[NetworkSend]) -> None:
     send = form("0", [b"abc", b"de"])
     send.advance(1)
     assert send.unsent() == [b"bc", b"de"]

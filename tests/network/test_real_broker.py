@@ -54,7 +54,7 @@ def test_requests_are_pipelined_and_answered_in_order(any_kafka: AnyKafka) -> No
         assert values["test-metrics"]["connection-count"] >= 1
 
 
-def test_metadata_by_topic_id(any_kafka: AnyKafka, topic: str) -> None:
+def test_metadata_can_be_requested_by_topic_id(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=1)
     with client(any_kafka.bootstrap_servers) as c:
         c.bootstrap()
@@ -70,13 +70,13 @@ def test_metadata_by_topic_id(any_kafka: AnyKafka, topic: str) -> None:
         assert [found.name for found in got[0].response_body.topics] == [topic]
 
 
-def test_one_dead_bootstrap_server_does_not_matter(any_kafka: AnyKafka) -> None:
+def test_dead_bootstrap_server_is_skipped(any_kafka: AnyKafka) -> None:
     with client(f"127.0.0.1:1,{any_kafka.bootstrap_servers}") as c:
         c.bootstrap()
         assert c.metadata.fetch().nodes
 
 
-def test_a_connection_that_the_broker_cuts_is_made_again(any_kafka: AnyKafka) -> None:
+def test_cut_connection_is_reestablished(any_kafka: AnyKafka) -> None:
     host, _, port = any_kafka.bootstrap_servers.partition(":")
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
         node = c.metadata.fetch().nodes[0]
@@ -91,7 +91,7 @@ def test_a_connection_that_the_broker_cuts_is_made_again(any_kafka: AnyKafka) ->
         ask_until_answered(c, node)
 
 
-def test_a_broker_that_falls_silent_costs_one_request_timeout(any_kafka: AnyKafka) -> None:
+def test_silent_broker_costs_one_request_timeout(any_kafka: AnyKafka) -> None:
     host, _, port = any_kafka.bootstrap_servers.partition(":")
     settings = {"request.timeout.ms": 400, "delivery.timeout.ms": 1_000}
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}", **settings) as c:
@@ -109,7 +109,7 @@ def test_a_broker_that_falls_silent_costs_one_request_timeout(any_kafka: AnyKafk
         assert f":{proxy.port}" not in c.network.connection_report()
 
 
-def test_a_node_that_cannot_be_reached_any_more_is_reported(any_kafka: AnyKafka) -> None:
+def test_unreachable_node_is_reported(any_kafka: AnyKafka) -> None:
     host, _, port = any_kafka.bootstrap_servers.partition(":")
     with TcpProxy(target=(host, int(port))) as proxy, client(f"127.0.0.1:{proxy.port}") as c:
         node = c.metadata.fetch().nodes[0]

@@ -152,7 +152,7 @@ def test_buffer_sizes_are_set_only_if_given(
     assert sizes == [(socket.SO_SNDBUF, 100_000), (socket.SO_RCVBUF, 200_000)]
 
 
-def test_connect_send_and_receive(selector: Selector, server: Server) -> None:
+def test_selector_connects_sends_and_receives(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     selector.send(NetworkSend("0", [frame(b"hello"), b""]))
     selector.poll(0)
@@ -176,7 +176,7 @@ class BlockingConnect(socket.socket):
         return 0
 
 
-def test_a_connection_that_stands_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_immediate_connection_is_reported_by_next_poll(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     selector = make()
     monkeypatch.setattr(socket, "socket", BlockingConnect)
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -187,7 +187,7 @@ def test_a_connection_that_stands_at_once(server: Server, monkeypatch: pytest.Mo
     selector.close()
 
 
-def test_connected_is_told_once(selector: Selector, server: Server) -> None:
+def test_connected_is_reported_once(selector: Selector, server: Server) -> None:
     selector.connect("0", server.address, 65536, 65536)
     server.accept()
     poll_until(selector, lambda: selector.connected == ["0"])
@@ -197,7 +197,7 @@ def test_connected_is_told_once(selector: Selector, server: Server) -> None:
         selector.connect("0", server.address, DEFAULT, DEFAULT)
 
 
-def test_ipv6(selector: Selector) -> None:
+def test_selector_connects_over_ipv6(selector: Selector) -> None:
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
@@ -208,7 +208,7 @@ def test_ipv6(selector: Selector) -> None:
         poll_until(selector, lambda: selector.disconnected or selector.connected)
 
 
-def test_a_refused_connection_tells_why(selector: Selector) -> None:
+def test_refused_connection_has_error(selector: Selector) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     address = SocketAddress("127.0.0.1", port, "localhost")
@@ -237,7 +237,7 @@ def test_many_responses_in_one_read_come_in_order(selector: Selector, server: Se
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 64 * 1024 - 4, 64 * 1024 - 3, 64 * 1024, 3_000_000])
-def test_frames_of_every_size(selector: Selector, server: Server, size: int) -> None:
+def test_frames_of_every_size_are_received(selector: Selector, server: Server, size: int) -> None:
     sock = connect(selector, server)
     payload = bytes(itertools.islice(itertools.cycle(range(251)), size))
     writer = threading.Thread(target=sock.sendall, args=(frame(payload) + frame(b"next"),))
@@ -250,7 +250,7 @@ def test_frames_of_every_size(selector: Selector, server: Server, size: int) -> 
     assert payloads == [payload, b"next"]
 
 
-def test_byte_by_byte(selector: Selector, server: Server) -> None:
+def test_frames_are_received_byte_by_byte(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     stream = frame(b"ab") + frame(b"") + frame(b"c")
     payloads: list[bytes] = []
@@ -263,7 +263,7 @@ def test_byte_by_byte(selector: Selector, server: Server) -> None:
     assert payloads == [b"ab", b"", b"c"]
 
 
-def test_a_frame_larger_than_the_socket_takes(selector: Selector, server: Server) -> None:
+def test_frame_larger_than_socket_buffer_is_sent(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     parts = [bytes([number]) * 400_000 for number in range(20)]
     send = NetworkSend("0", [struct.pack(">i", 8_000_000), *parts])
@@ -280,14 +280,14 @@ def test_a_frame_larger_than_the_socket_takes(selector: Selector, server: Server
     assert selector.channel("0") is not None
 
 
-def test_a_frame_of_more_buffers_than_one_call_takes(selector: Selector, server: Server) -> None:
+def test_frame_of_more_than_iov_max_buffers_is_sent(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     selector.send(NetworkSend("0", [struct.pack(">i", 3000), *[b"x"] * 3000]))
     assert recv_exactly(sock, 3004)[4:] == b"x" * 3000
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
-def test_a_send_without_an_answer_ends_the_wait(selector: Selector, server: Server, size: int) -> None:
+def test_send_without_response_ends_wait(selector: Selector, server: Server, size: int) -> None:
     connect(selector, server)
     selector.send(NetworkSend("0", [frame(b"x" * size)], expect_response=False))
     started_ms = SYSTEM_CLOCK.now_ms()
@@ -307,7 +307,7 @@ def test_wakeup_ends_a_wait(selector: Selector) -> None:
     assert SYSTEM_CLOCK.now_ms() - started_ms >= 49
 
 
-def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
+def test_end_of_stream_disconnects(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     sock.sendall(frame(b"last") + b"\0\0\0\x09half")
     sock.close()
@@ -368,7 +368,7 @@ def test_closing_a_connection_releases_its_unwritten_frame(selector: Selector, s
     selector.poll(0)
 
 
-def test_closing_here_is_not_told(selector: Selector, server: Server) -> None:
+def test_closed_channel_is_not_reported_as_disconnected(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     selector.close_channel("0")
     selector.close_channel("0")
@@ -389,7 +389,7 @@ def test_garbage_closes_the_connection(selector: Selector, server: Server, garba
     assert not selector.channels()
 
 
-def test_a_response_in_tls_fails_the_authentication(selector: Selector, server: Server) -> None:
+def test_tls_bytes_on_plaintext_connection_fail_authentication(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     sock.sendall(b"\x15\x03\x03\0\2\2\x28")
     poll_until(selector, lambda: selector.disconnected)
@@ -431,7 +431,7 @@ def test_a_muted_connection_is_not_read(selector: Selector, server: Server) -> N
     assert poll_until(selector, lambda: selector.completed_receives) == [b"c"]
 
 
-def test_a_server_takes_one_request_at_a_time() -> None:
+def test_server_receives_one_request_per_poll() -> None:
     selector = make(SelectorConfig(one_receive_per_poll=True))
     listener = socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(listener.getsockname())
@@ -472,7 +472,7 @@ def test_polls_wait_again_once_all_buffered_requests_are_taken() -> None:
     client.close()
 
 
-def test_a_closing_connection_gives_all_its_requests() -> None:
+def test_connection_closed_by_peer_delivers_all_its_requests() -> None:
     selector = make(SelectorConfig(one_receive_per_poll=True))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
@@ -499,7 +499,7 @@ def test_a_closing_connection_gives_all_its_requests() -> None:
     selector.close()
 
 
-def test_without_memory_connections_wait() -> None:
+def test_connections_wait_for_memory() -> None:
     pool = SimpleMemoryPool(1000, 600, strict=True)
     selector = make(SelectorConfig(one_receive_per_poll=True), memory_pool=pool)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -553,7 +553,7 @@ def test_scarce_memory_goes_to_all_connections_in_turn() -> None:
         client.close()
 
 
-def test_a_connection_muted_by_hand_stays_so_when_memory_comes_back() -> None:
+def test_explicitly_muted_connection_stays_muted_when_memory_returns() -> None:
     pool = SimpleMemoryPool(100, 100, strict=True)
     selector = make(memory_pool=pool)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -600,7 +600,7 @@ def test_the_connection_idle_for_longest_is_closed_first(server: Server) -> None
     selector.close()
 
 
-def test_a_connection_that_only_sends_is_in_use(server: Server) -> None:
+def test_sending_keeps_connection_from_being_idle(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     connect(selector, server)
@@ -615,7 +615,7 @@ def test_a_connection_that_only_sends_is_in_use(server: Server) -> None:
     selector.close()
 
 
-def test_a_request_at_the_end_of_the_idle_time_gets_its_response(server: Server) -> None:
+def test_request_just_before_idle_limit_gets_its_response(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     sock = connect(selector, server)
@@ -693,7 +693,7 @@ def exchange_builder(authenticator: Authenticator) -> DefaultChannelBuilder:
     return DefaultChannelBuilder(PlaintextTransports(), ExchangeAuthenticators(authenticator))
 
 
-def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Server) -> None:
+def test_channel_is_ready_after_authentication_frames(server: Server) -> None:
     exchange = Exchange()
     selector = make(channel_builder=exchange_builder(exchange))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -712,7 +712,7 @@ def test_an_exchange_of_several_frames_before_the_channel_is_ready(server: Serve
     assert exchange.closed
 
 
-def test_the_end_of_the_stream_during_the_exchange(server: Server) -> None:
+def test_end_of_stream_during_authentication_disconnects(server: Server) -> None:
     selector = make(channel_builder=exchange_builder(Exchange()))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
     server.accept().close()
@@ -722,7 +722,7 @@ def test_the_end_of_the_stream_during_the_exchange(server: Server) -> None:
 
 
 @pytest.mark.parametrize("delay_ms", [0, 500])
-def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: int) -> None:
+def test_failed_authentication_may_close_with_delay(server: Server, delay_ms: int) -> None:
     clock = MockClock()
     config = SelectorConfig(failed_authentication_delay_ms=delay_ms)
     selector = make(config, clock=clock, channel_builder=exchange_builder(Exchange(fails=True)))
@@ -745,7 +745,7 @@ def test_failed_authentication_closes_perhaps_later(server: Server, delay_ms: in
     selector.close()
 
 
-def test_a_wait_ends_when_a_failed_connection_is_to_be_closed(server: Server) -> None:
+def test_poll_ends_when_delayed_close_is_due(server: Server) -> None:
     config = SelectorConfig(failed_authentication_delay_ms=50)
     selector = make(config, channel_builder=exchange_builder(Exchange(fails=True)))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -759,7 +759,7 @@ def test_a_wait_ends_when_a_failed_connection_is_to_be_closed(server: Server) ->
     selector.close()
 
 
-def test_a_connection_in_use_authenticates_again_without_disturbing_its_requests(server: Server) -> None:
+def test_reauthentication_does_not_disturb_requests(server: Server) -> None:
     clock, exchange = MockClock(), Exchange()
     selector = make(clock=clock, channel_builder=exchange_builder(exchange))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -800,7 +800,7 @@ def test_a_connection_in_use_authenticates_again_without_disturbing_its_requests
     selector.close()
 
 
-def test_a_connection_in_use_that_cannot_authenticate_again_is_closed(server: Server) -> None:
+def test_failed_reauthentication_closes_connection(server: Server) -> None:
     clock, exchange = MockClock(), Exchange()
     selector = make(clock=clock, channel_builder=exchange_builder(exchange))
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -848,7 +848,7 @@ def test_an_authentication_that_waits_is_resumed_from_another_thread(server: Ser
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
 
-def test_metrics(server: Server) -> None:
+def test_selector_measures_traffic(server: Server) -> None:
     clock = MockClock()
     metrics = Metrics(clock=clock)
     selector = Selector(SelectorConfig(metrics_group_prefix="producer"), metrics, clock, LogContext())
@@ -879,7 +879,7 @@ def test_metrics(server: Server) -> None:
     assert "producer-metrics" not in metrics.by_group()
 
 
-def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector, server: Server) -> None:
+def test_idle_poll_waits_its_timeout_in_few_system_calls(selector: Selector, server: Server) -> None:
     connect(selector, server)
     selector.poll(0)
     with record_waits(selector) as waits:
@@ -889,7 +889,7 @@ def test_an_idle_poll_waits_all_its_time_in_few_system_calls(selector: Selector,
         assert len(waits) <= 2
 
 
-def test_a_frame_that_comes_in_parts_during_one_wait(selector: Selector, server: Server) -> None:
+def test_frame_arriving_in_parts_is_received_in_one_poll(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     payload = bytes(range(256)) * 1000
     stream = frame(payload)
@@ -905,7 +905,7 @@ def test_a_frame_that_comes_in_parts_during_one_wait(selector: Selector, server:
     writer.join()
 
 
-def test_part_of_a_frame_does_not_end_the_connections_use(server: Server) -> None:
+def test_partial_frame_keeps_connection_from_being_idle(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     sock = connect(selector, server)
@@ -967,7 +967,7 @@ def test_any_bytes_come_back(server: Server, seed: int) -> None:
         thread.join()
 
 
-def test_metrics_that_other_threads_read_meanwhile_count_everything_once() -> None:
+def test_metrics_read_by_other_threads_count_everything_once() -> None:
     metrics = Metrics()
     owner = SelectorMetrics(metrics, "selector", {}, False, int)
     stop = threading.Event()

@@ -66,7 +66,7 @@ def strike() -> None:
     [function, Handlers().method, Handlers.static, Handlers(), functools.partial(function, 1)],
     ids=["function", "method", "static", "object", "partial"],
 )
-def test_each_kind_of_handler(install: Callable[[Any], object], handler: Any) -> None:
+def test_errors_of_each_kind_of_handler_are_recognized(install: Callable[[Any], object], handler: Any) -> None:
     install(handler)
     error = error_of(strike)
     with pytest.raises(AlarmError):
@@ -79,7 +79,7 @@ def test_each_kind_of_handler(install: Callable[[Any], object], handler: Any) ->
         strike()
 
 
-def test_other_errors(install: Callable[[Any], object]) -> None:
+def test_other_errors_are_not_taken_for_handler_errors(install: Callable[[Any], object]) -> None:
     """Errors of connections, an alarm that has been handled before, and other threads' errors."""
     install(function)
 
@@ -125,7 +125,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_an_alarm_ends_a_call_wherever_it_strikes(
+def test_alarm_interrupts_call_anywhere(
     cluster: EmbeddedCluster, install: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     """The call that it interrupts raises it, and the next one goes on."""
@@ -163,7 +163,7 @@ def test_an_alarm_ends_a_call_wherever_it_strikes(
 
 
 @pytest.mark.parametrize("name", ["_produce_request", "_handle_produce_response", "_send_produce_request"])
-def test_an_alarm_while_a_caller_drives_the_sender(
+def test_alarm_interrupts_caller_that_drives_sender(
     cluster: EmbeddedCluster, install: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """``get`` raises it, and the record is sent once all the same."""
@@ -195,7 +195,7 @@ def test_an_alarm_while_a_caller_drives_the_sender(
     assert len(cluster.log(TopicPartition(name, 0))) == sent
 
 
-def test_an_alarm_during_an_admin_call(
+def test_alarm_interrupts_admin_call(
     cluster: EmbeddedCluster, install: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(function)

@@ -77,7 +77,7 @@ def answer(sock: socket.socket, first_id: int, count: int, last: bytes) -> list[
 
 
 @pytest.mark.parametrize("last", [response(10, b"data"), response(10, EMPTY + b"!"), response(11), response(9)])
-def test_the_wait_goes_on_until_another_response(selector: Selector, server: Server, last: bytes) -> None:
+def test_wait_continues_until_different_response(selector: Selector, server: Server, last: bytes) -> None:
     sock = connect(selector, server)
     channel = stand(selector)
     found: list[bytes] = []
@@ -93,7 +93,7 @@ def test_the_wait_goes_on_until_another_response(selector: Selector, server: Ser
     assert channel.end_standing().repeats == 0
 
 
-def test_a_response_in_parts(selector: Selector, server: Server) -> None:
+def test_response_in_parts_repeats_request_once_complete(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     channel = stand(selector)
     for byte in response(6):
@@ -113,7 +113,7 @@ def test_a_response_in_parts(selector: Selector, server: Server) -> None:
 
 
 @pytest.mark.parametrize("behind", [response(7), b"\0"])
-def test_a_response_with_more_behind_it_is_reported(selector: Selector, server: Server, behind: bytes) -> None:
+def test_response_followed_by_more_bytes_is_reported(selector: Selector, server: Server, behind: bytes) -> None:
     sock = connect(selector, server)
     channel = stand(selector)
     sock.sendall(response(6) + behind)
@@ -122,14 +122,14 @@ def test_a_response_with_more_behind_it_is_reported(selector: Selector, server: 
     assert channel.end_standing().repeats == 0
 
 
-def test_a_response_after_the_end_is_reported(selector: Selector, server: Server) -> None:
+def test_response_after_end_of_standing_request_is_reported(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     stand(selector).end_standing()
     sock.sendall(response(6))
     assert poll_until(selector, lambda: selector.completed_receives) == [response(6)[4:]]
 
 
-def test_a_wakeup_ends_the_wait(selector: Selector, server: Server) -> None:
+def test_wakeup_ends_wait_of_standing_request(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     channel = stand(selector)
 
@@ -145,7 +145,7 @@ def test_a_wakeup_ends_the_wait(selector: Selector, server: Server) -> None:
     assert channel.end_standing().repeats == 2
 
 
-def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
+def test_end_of_stream_ends_wait(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
     channel = stand(selector)
 
@@ -161,7 +161,7 @@ def test_the_end_of_the_stream(selector: Selector, server: Server) -> None:
     assert selector.stand("0", standing()) is None
 
 
-def test_connections_that_are_not_free(selector: Selector, server: Server) -> None:
+def test_busy_connection_takes_no_standing_request(selector: Selector, server: Server) -> None:
     assert selector.stand("0", standing()) is None, "there is none"
     sock = connect(selector, server)
     selector.mute("0")
@@ -179,7 +179,7 @@ def test_connections_that_are_not_free(selector: Selector, server: Server) -> No
 
 
 @pytest.mark.parametrize("implementation", ["python", "c with other streams"])
-def test_python_streams_leave_it_to_the_client(
+def test_python_streams_take_no_standing_request(
     implementation: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose(monkeypatch, implementation)
@@ -189,7 +189,7 @@ def test_python_streams_leave_it_to_the_client(
     selector.close()
 
 
-def test_times_and_traffic(server: Server) -> None:
+def test_repeated_requests_count_as_traffic(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     sock = connect(selector, server)

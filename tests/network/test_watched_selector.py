@@ -87,7 +87,7 @@ def test_a_large_frame_leaves_with_the_next_poll(selector: Selector, server: Ser
     assert received == [frame(payload)]
 
 
-def test_a_frame_without_a_response_is_due_at_once(selector: Selector, server: Server) -> None:
+def test_frame_without_response_makes_poll_due(selector: Selector, server: Server) -> None:
     connect(selector, server)
     selector.send(NetworkSend("0", [frame(b"fire and forget")], expect_response=False))
     assert bound_ms(selector) == 0
@@ -96,7 +96,7 @@ def test_a_frame_without_a_response_is_due_at_once(selector: Selector, server: S
     assert bound_ms(selector) > 0
 
 
-def test_a_send_that_failed_is_due_at_once(selector: Selector, server: Server) -> None:
+def test_failed_send_makes_poll_due(selector: Selector, server: Server) -> None:
     connect(selector, server)
     channel = selector.channel("0")
     assert channel is not None
@@ -107,9 +107,7 @@ def test_a_send_that_failed_is_due_at_once(selector: Selector, server: Server) -
     assert list(selector.disconnected) == ["0"]
 
 
-def test_a_connection_that_stands_at_once_makes_the_descriptor_readable(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_immediate_connection_makes_descriptor_readable(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     selector = make()
     monkeypatch.setattr(socket, "socket", BlockingConnect)
     selector.connect("0", server.address, DEFAULT, DEFAULT)
@@ -120,7 +118,7 @@ def test_a_connection_that_stands_at_once_makes_the_descriptor_readable(
     selector.close()
 
 
-def test_frames_that_are_left_over_are_due_at_once(server: Server) -> None:
+def test_leftover_frames_make_poll_due(server: Server) -> None:
     selector = make(SelectorConfig(one_receive_per_poll=True))
     sock = connect(selector, server)
     sock.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
@@ -134,7 +132,7 @@ def test_frames_that_are_left_over_are_due_at_once(server: Server) -> None:
     selector.close()
 
 
-def test_an_idle_client_sleeps_and_its_metrics_are_published_when_they_are_read() -> None:
+def test_idle_client_publishes_metrics_only_when_read() -> None:
     clock = MockClock()
     selector = make(clock=clock)
     for _ in range(3):
@@ -148,7 +146,7 @@ def test_an_idle_client_sleeps_and_its_metrics_are_published_when_they_are_read(
     selector.close()
 
 
-def test_an_idle_connection_is_closed_in_time(server: Server) -> None:
+def test_idle_connection_bounds_wait_and_is_closed(server: Server) -> None:
     clock = MockClock()
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     connect(selector, server)
@@ -163,7 +161,7 @@ def test_an_idle_connection_is_closed_in_time(server: Server) -> None:
     selector.close()
 
 
-def test_a_system_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fileno_raises_without_epoll_or_kqueue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selector_module, "new_poller", python_form(new_poller))
     monkeypatch.setattr(selectors, "DefaultSelector", selectors.SelectSelector)
     selector = make()
@@ -178,7 +176,7 @@ def settled(selector: Selector) -> None:
         selector.poll(0)
 
 
-def test_a_connection_that_always_has_data_leaves_others_their_turn(selector: Selector, server: Server) -> None:
+def test_busy_connection_does_not_starve_others(selector: Selector, server: Server) -> None:
     """The compiled poller reads from the connection that was the only one with data, and does not look at others."""
     busy, other = connect(selector, server, "0"), connect(selector, server, "1")
     settled(selector)
@@ -199,7 +197,7 @@ def test_a_connection_that_always_has_data_leaves_others_their_turn(selector: Se
 
 
 @pytest.mark.parametrize("ending", ["nothing", "part", "end", "reset", "muted", "wakeup", "closed"])
-def test_a_poll_without_data_where_there_was_some(selector: Selector, server: Server, ending: str) -> None:
+def test_poll_reports_changes_after_data_stops(selector: Selector, server: Server, ending: str) -> None:
     """Whatever has become of the connection that had data the last times, a poll reports it as if it had not."""
     sock = connect(selector, server)
     settled(selector)

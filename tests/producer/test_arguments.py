@@ -99,7 +99,7 @@ def hostile_calls(calls: dict[str, dict[str, Any]], skip: str = "") -> list[tupl
     ]
 
 
-def test_no_method_is_left_out() -> None:
+def test_tables_cover_each_method_of_producer() -> None:
     assert methods_of(KafkaProducer) - INTERNAL == PRODUCER_CALLS.keys()
     assert methods_of(FutureRecordMetadata) - {"add_listener", "deliver", "locate"} == FUTURE_CALLS.keys()
     assert methods_of(BatchFuture) == BATCH_FUTURE_CALLS.keys()
@@ -144,7 +144,7 @@ class Nothing(ProducerInterceptor):
     ],
     ids=["plain", "serializers", "interceptors"],
 )
-def test_hostile_arguments(make: Make, settings: dict[str, Any]) -> None:
+def test_producer_refuses_hostile_arguments(make: Make, settings: dict[str, Any]) -> None:
     producer, _ = make(max_block_ms=5, **settings)
     pool = producer._accumulator._pool
     for method, given in hostile_calls(PRODUCER_CALLS, skip="close"):
@@ -155,7 +155,7 @@ def test_hostile_arguments(make: Make, settings: dict[str, Any]) -> None:
     assert pool.available_memory == pool.total_memory
 
 
-def test_hostile_offsets(make: Make) -> None:
+def test_producer_refuses_hostile_offsets(make: Make) -> None:
     producer, _ = make(transactional_id="t", enable_idempotence=True, max_block_ms=0)
     tp = TopicPartition(TOPIC, 0)
     for value in HOSTILE:
@@ -174,7 +174,7 @@ def test_hostile_offsets(make: Make) -> None:
         producer.send_offsets_to_transaction({tp: 1}, ConsumerGroupMetadata())
 
 
-def test_hostile_records(make: Make) -> None:
+def test_producer_refuses_hostile_record_fields(make: Make) -> None:
     """The fields of a ProducerRecord, and arguments next to it, are checked as well."""
     producer, _ = make(max_block_ms=5)
     valid = {name: value for name, value in PRODUCER_CALLS["send"].items() if name != "on_delivery"}
@@ -189,7 +189,7 @@ def test_hostile_records(make: Make) -> None:
     assert delivered == [None]
 
 
-def test_hostile_timeouts_do_not_close(make: Make) -> None:
+def test_close_refuses_hostile_timeouts(make: Make) -> None:
     producer, _ = make()
     refused = []
     for value in HOSTILE:
@@ -207,7 +207,7 @@ def test_hostile_timeouts_do_not_close(make: Make) -> None:
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_hostile_arguments_of_futures(make: Make, is_batch: bool) -> None:
+def test_futures_refuse_hostile_arguments(make: Make, is_batch: bool) -> None:
     producer, brokers = make()
 
     def new_future() -> Any:
@@ -230,7 +230,7 @@ def test_hostile_arguments_of_futures(make: Make, is_batch: bool) -> None:
     check_state(producer)
 
 
-def test_errors_say_which_argument_is_wrong_and_what_it_must_be(make: Make) -> None:
+def test_argument_errors_name_argument_and_expected_value(make: Make) -> None:
     producer, _ = make(max_block_ms=5)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"partition": 4 / 2}, "partition is 2.0; it must be a whole number, or None"),
@@ -251,7 +251,7 @@ def test_errors_say_which_argument_is_wrong_and_what_it_must_be(make: Make) -> N
             producer.flush(timeout)  # type: ignore[arg-type]
 
 
-def test_whole_numbers_of_any_class(make: Make) -> None:
+def test_integers_of_any_class_are_accepted(make: Make) -> None:
     producer, _ = make()
     numbers: list[Any] = [1, np.int64(1), np.uint8(1), Number.ONE, np.array(1)]
     for one in numbers:
@@ -262,7 +262,7 @@ def test_whole_numbers_of_any_class(make: Make) -> None:
         assert [tp.partition for tp in offsets] == [1]
 
 
-def test_topics_that_are_members_of_enums(make: Make) -> None:
+def test_enum_members_are_accepted_as_topics(make: Make) -> None:
     producer, _ = make()
     for topic in (Names.ORDERS, Text(TOPIC)):
         assert type(producer.send(topic, b"v").get(10).topic) is str
@@ -287,7 +287,7 @@ def test_bad_arguments_reach_neither_serializers_nor_interceptors(make: Make) ->
         assert seen == []
 
 
-def test_timeouts() -> None:
+def test_timeouts_are_converted_to_milliseconds() -> None:
     for given, timeout_ms in (
         (None, FOREVER_MS),
         (float("inf"), FOREVER_MS),
@@ -304,7 +304,7 @@ def test_timeouts() -> None:
     assert record_arguments.signed_milliseconds(-0.0001) < 0
 
 
-def test_an_interceptor_that_returns_no_record(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_interceptor_returning_none_is_logged_and_ignored(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     class Forgets(ProducerInterceptor):
         def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
             return None  # type: ignore[return-value]
@@ -318,7 +318,7 @@ def test_an_interceptor_that_returns_no_record(make: Make, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("chosen", [1.0, "1", True, -1, 2, 1 << 70, np.bool_(True), []])
-def test_a_partitioner_that_chooses_no_partition(make: Make, chosen: Any) -> None:
+def test_invalid_choice_of_partitioner_is_refused(make: Make, chosen: Any) -> None:
     producer, _ = make(partitioner=lambda key, everything, available: chosen)
     with pytest.raises(IllegalArgumentError, match="CallablePartitioner chose"):
         producer.send(TOPIC, b"v")
@@ -327,7 +327,7 @@ def test_a_partitioner_that_chooses_no_partition(make: Make, chosen: Any) -> Non
     check_state(producer)
 
 
-def test_a_partitioner_that_chooses_with_numpy(make: Make) -> None:
+def test_partitioner_may_return_numpy_integer(make: Make) -> None:
     producer, _ = make(partitioner=lambda key, everything, available: np.int64(1))
     metadata = producer.send(TOPIC, b"v").get(10)
     assert (metadata.partition, type(metadata.partition)) == (1, int)

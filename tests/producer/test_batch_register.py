@@ -32,7 +32,7 @@ PRODUCER = str(Path(pykclient.producer.__file__).parent)
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
-def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
+def test_batch_states_follow_table_of_moves(source: str, target: str) -> None:
     if target in MOVES[source]:
         check_move("a batch", MOVES, source, target)
     else:
@@ -40,7 +40,7 @@ def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
             check_move("a batch", MOVES, source, target)
 
 
-def test_every_state_can_be_reached_and_leads_to_the_end() -> None:
+def test_every_batch_state_is_reachable_and_leads_to_done() -> None:
     reached, last = {QUEUED}, set[str]()
     while reached != last:
         last = set(reached)
@@ -134,7 +134,7 @@ def check_all_over(h: SenderHarness, futures: list[Any]) -> None:
 
 @pytest.mark.parametrize("every", [97, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("name", CASES)
-def test_an_error_at_any_place_forgets_no_batch(name: str, every: int) -> None:
+def test_error_anywhere_loses_no_batch(name: str, every: int) -> None:
     """Whatever raises, all records get a result, all memory returns, and later records are sent."""
     case = CASES[name]
     for place in places(BrokenError, under=PRODUCER, every=every):

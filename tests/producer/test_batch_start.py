@@ -74,7 +74,7 @@ def seen_after(producer: KafkaProducer[Any, Any], form: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_batches_are_started_alike(make: Make, settings: dict[str, Any]) -> None:
+def test_python_and_c_start_batches_alike(make: Make, settings: dict[str, Any]) -> None:
     """Batches, results and memory are the same; also where memory is short, or a batch holds one record."""
     seen = []
     for form in (python_form(KafkaProducer.send), KafkaProducer.send):
@@ -84,7 +84,7 @@ def test_batches_are_started_alike(make: Make, settings: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("next_look_ms", [0, FOREVER_MS, 2 * FOREVER_MS])
-def test_a_new_batch_wakes_the_sender_if_it_would_look_too_late(make: Make, next_look_ms: int) -> None:
+def test_new_batch_wakes_sender_that_would_check_too_late(make: Make, next_look_ms: int) -> None:
     """The sender's next look may be further away than 64 bits can tell."""
     producer, _ = make(**{**LINGERING, "max.block.ms": 5000})
     eventually(lambda: producer._components.sender_thread.take(NOBODY))
@@ -96,7 +96,7 @@ def test_a_new_batch_wakes_the_sender_if_it_would_look_too_late(make: Make, next
     del producer._components.sender_thread.holder
 
 
-def test_a_call_that_interrupts_another_starts_no_batch(make: Make) -> None:
+def test_reentrant_call_starts_no_batch(make: Make) -> None:
     producer, _ = make(**{**LINGERING, "max.block.ms": 5000})
     producer.send(TOPIC, b"first", partition=0)
     incomplete = len(producer._accumulator.register.incomplete)

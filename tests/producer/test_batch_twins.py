@@ -119,7 +119,7 @@ def outcome(form: Callable[..., Any], *arguments: Any) -> Any:
 @pytest.mark.parametrize("records", [0, 1, 5])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__ if step else "new")
 @pytest.mark.parametrize("case", CASES)
-def test_closing_and_numbering(case: str, step: Callable[[ProducerBatch], None] | None, records: int) -> None:
+def test_twins_number_batches_alike(case: str, step: Callable[[ProducerBatch], None] | None, records: int) -> None:
     """Also a batch that was closed, aborted or renumbered before, and one whose numbers are not valid."""
     seen = []
     for of in FORMS:
@@ -136,7 +136,7 @@ def test_closing_and_numbering(case: str, step: Callable[[ProducerBatch], None] 
 
 @pytest.mark.parametrize("before", [None, ABORTED, FAILED, SUCCEEDED])
 @pytest.mark.parametrize("final", [ABORTED, FAILED, SUCCEEDED])
-def test_deciding(before: str | None, final: str) -> None:
+def test_twins_decide_results_alike(before: str | None, final: str) -> None:
     seen = []
     for of in FORMS:
         batch = ProducerBatch(TP, builder_of("usual"), 1000)
@@ -157,7 +157,7 @@ def note(told: list[int], number: int, _future: object) -> None:
 
 @pytest.mark.parametrize("defers", [False, True])
 @pytest.mark.parametrize("listeners", [0, 2])
-def test_publishing(listeners: int, defers: bool) -> None:
+def test_twins_publish_results_alike(listeners: int, defers: bool) -> None:
     """A result without listeners, as of most batches, is settled at once; others are after their listeners."""
     seen = []
     for of in FORMS:
@@ -178,7 +178,7 @@ def test_publishing(listeners: int, defers: bool) -> None:
     assert seen[0][-1] == [*range(listeners)]
 
 
-def test_a_done_result_needs_no_lock() -> None:
+def test_completed_result_needs_no_lock() -> None:
     """A forked child may inherit the lock, which all results of a producer share, while a lost thread holds it."""
     thread = SenderThread()
     batch = ProducerBatch(TP, builder_of("usual"), 1000, sender_thread=thread)

@@ -61,7 +61,7 @@ def test_a_buffer_of_the_poolable_size_is_used_again() -> None:
     assert allocate(pool, 1024, 10) is buffer
 
 
-def test_other_sizes_are_not_kept() -> None:
+def test_buffers_of_other_sizes_are_not_pooled() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
     buffer = allocate(pool, 2048, 10)
     deallocate(pool, buffer, 2048)
@@ -86,7 +86,7 @@ def test_free_large_buffers_make_room_for_small_ones() -> None:
     assert len(allocate(pool, 4096, 10)) == 4096
 
 
-def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
+def test_grown_buffer_counts_with_its_allocated_size() -> None:
     pool = BufferPool(64 * 1024, 1024, MockClock())
     buffer = allocate(pool, 1024, 10)
     buffer += bytes(5000)
@@ -94,7 +94,7 @@ def test_a_buffer_that_grew_counts_as_what_was_lent() -> None:
     assert pool.available_memory == pool.unallocated_memory == 64 * 1024
 
 
-def test_free_buffers_make_room_for_a_large_one() -> None:
+def test_free_buffers_make_room_for_large_buffer() -> None:
     pool = BufferPool(4096, 1024, MockClock())
     buffers = [allocate(pool, 1024, 10) for _ in range(4)]
     for buffer in buffers:
@@ -103,12 +103,12 @@ def test_free_buffers_make_room_for_a_large_one() -> None:
     assert pool.available_memory == 0
 
 
-def test_more_than_there_is_can_never_be_had() -> None:
+def test_allocation_above_buffer_memory_is_refused() -> None:
     with pytest.raises(IllegalArgumentError, match=r"buffer\.memory is only 1024"):
         allocate(BufferPool(1024, 512, MockClock()), 1025, 10)
 
 
-def test_exhaustion_says_how_full_it_is_and_is_counted() -> None:
+def test_exhaustion_error_names_free_memory_and_is_counted() -> None:
     clock = MockClock()
     metrics = Metrics(clock=clock)
     pool = BufferPool(10, 1, clock, BufferPoolMetrics(metrics, clock))
@@ -146,7 +146,7 @@ def test_waiter_gets_the_returned_buffer() -> None:
     assert pool.available_memory == pool.unallocated_memory == 512
 
 
-def test_waiters_let_a_part_of_the_memory_become_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiters_wait_until_part_of_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
     buffers = [allocate(pool, 1024, 10) for _ in range(16)]
@@ -163,7 +163,7 @@ def test_waiters_let_a_part_of_the_memory_become_free(monkeypatch: pytest.Monkey
     assert len(got) == 2
 
 
-def test_waiter_takes_a_buffer_after_a_short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiter_takes_any_buffer_after_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 1)
     pool = BufferPool(16 * 1024, 1024, SYSTEM_CLOCK)
     buffers = [allocate(pool, 1024, 10) for _ in range(16)]
@@ -175,7 +175,7 @@ def test_waiter_takes_a_buffer_after_a_short_patience(monkeypatch: pytest.Monkey
     assert got[0] is buffers[0]
 
 
-def test_first_come_first_served_even_for_a_large_request() -> None:
+def test_waiters_are_served_in_order_of_arrival() -> None:
     """A large request accumulates returned memory while smaller, later requests wait."""
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
     parts = [allocate(pool, 2, 0) for _ in range(5)]
@@ -202,7 +202,7 @@ def test_first_come_first_served_even_for_a_large_request() -> None:
     assert order == ["large", "small"]
 
 
-def test_a_waiter_that_gives_up_gives_back_what_it_gathered() -> None:
+def test_timed_out_waiter_returns_gathered_memory() -> None:
     pool = BufferPool(10, 1, SYSTEM_CLOCK)
     kept, returned = allocate(pool, 5, 0), allocate(pool, 5, 0)
     failed: list[Exception] = []
@@ -250,7 +250,7 @@ def test_close_ends_all_waiting_and_still_takes_buffers_back() -> None:
     assert pool.available_memory == 1
 
 
-def test_many_threads_leave_nothing_behind() -> None:
+def test_concurrent_use_leaks_no_memory() -> None:
     pool = BufferPool(20_000, 1024, SYSTEM_CLOCK)
 
     def work(seed: int) -> None:

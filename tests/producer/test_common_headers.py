@@ -33,7 +33,7 @@ class Common(ProducerInterceptor):
 
 
 @pytest.mark.parametrize("python", [False, True])
-def test_records_have_the_common_headers_and_batches_are_told(make: Make, python: bool) -> None:
+def test_records_get_common_headers(make: Make, python: bool) -> None:
     first, second = Common(("trace", b"1"), ("baggage", b"b")), Common(("tenant", b"t"))
     producer, brokers = make(interceptor_classes=[first, second], linger_ms=60_000)
     send: Any = partial(python_form(KafkaProducer.send), producer) if python else producer.send
@@ -61,7 +61,7 @@ def test_records_have_the_common_headers_and_batches_are_told(make: Make, python
     assert heard == [batch.metadata.offset + 4]
 
 
-def test_an_interceptor_of_single_records_gets_them_before_the_headers_are_added(make: Make) -> None:
+def test_on_send_sees_records_without_common_headers(make: Make) -> None:
     seen: list[Any] = []
 
     class Sees(ProducerInterceptor):
@@ -79,9 +79,7 @@ def test_an_interceptor_of_single_records_gets_them_before_the_headers_are_added
     assert list(common.batches[0].headers) == [common.headers] * 2
 
 
-def test_an_error_of_common_headers_is_logged_once_and_the_record_is_sent(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_common_headers_are_logged_once_and_ignored(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     class Wrong(Common):
         def common_headers(self) -> Any:
             return [("no", b"tuple")]

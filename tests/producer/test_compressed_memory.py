@@ -58,7 +58,7 @@ def fill(producer: KafkaProducer[Any, Any], size: int, most: int, by_columns: bo
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("size", [100, 5_000, 200_000])
-def test_memory_is_bounded_while_nothing_can_be_sent(
+def test_memory_stays_bounded_while_sending_is_blocked(
     make: Make, monkeypatch: pytest.MonkeyPatch, codec: str, by_columns: bool, size: int
 ) -> None:
     memory = 2 * MIB
@@ -79,7 +79,7 @@ def test_memory_is_bounded_while_nothing_can_be_sent(
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
-def test_a_batch_never_outgrows_what_consumers_unpack(
+def test_batch_stays_below_consumers_decompression_limit(
     make: Make, monkeypatch: pytest.MonkeyPatch, by_columns: bool
 ) -> None:
     monkeypatch.setattr("pykclient.producer.record_accumulator._MAX_UNCOMPRESSED_SIZE", MIB)
@@ -98,7 +98,7 @@ def test_a_batch_never_outgrows_what_consumers_unpack(
     assert all(size <= MIB for size in sizes)
 
 
-def test_both_forms_fill_the_same_batches(make: Make) -> None:
+def test_records_and_columns_fill_batches_alike(make: Make) -> None:
     """By records and by columns, compiled or not."""
     counts = []
     for by_columns in (False, True):
@@ -118,7 +118,7 @@ def test_both_forms_fill_the_same_batches(make: Make) -> None:
 
 
 @pytest.mark.parametrize("ending", ["expire", "close", "fail"])
-def test_borrowed_memory_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+def test_borrowed_memory_is_returned(make: Make, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     producer, _ = make(
         compression_type="lz4",
         linger_ms=0 if ending != "expire" else 50,
@@ -147,7 +147,7 @@ def test_borrowed_memory_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch,
     assert pool.available_memory == pool.total_memory
 
 
-def test_lending_more() -> None:
+def test_batch_borrows_and_returns_memory() -> None:
     pool = BufferPool(1000, 100, MockClock())
     loan = Loan()
     pool.allocate(loan, 100, 0)

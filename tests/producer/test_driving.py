@@ -46,7 +46,7 @@ def warm_up(producer: KafkaProducer[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("wait", ["get", "flush", "batch"])
-def test_a_thread_that_waits_drives(make: Make, wait: str) -> None:
+def test_waiting_thread_drives_sender(make: Make, wait: str) -> None:
     producer, brokers = make()
     seen = polling_threads(brokers)
     for _ in range(ATTEMPTS):
@@ -64,7 +64,7 @@ def test_a_thread_that_waits_drives(make: Make, wait: str) -> None:
     raise AssertionError("the sender's thread was first in all attempts")
 
 
-def test_a_record_that_nobody_waits_for_is_sent(make: Make) -> None:
+def test_record_is_sent_without_waiting_caller(make: Make) -> None:
     """Its request leaves in ``send``, and the sender's thread takes the response."""
     producer, brokers = make()
     for _ in range(3):
@@ -88,7 +88,7 @@ def test_callbacks_run_on_the_senders_thread(make: Make) -> None:
     assert told == [producer._io_thread.ident] * 3
 
 
-def test_callbacks_keep_their_order_if_a_caller_was_faster_than_the_senders_thread(make: Make) -> None:
+def test_callbacks_keep_order_if_caller_overtakes_sender_thread(make: Make) -> None:
     """That thread has seen that there are no results, and is about to take the lease, when a caller takes it."""
     producer, _ = make()
     thread = producer._driver._thread
@@ -120,7 +120,7 @@ def test_callbacks_keep_their_order_if_a_caller_was_faster_than_the_senders_thre
         assert told == [1, 2]
 
 
-def test_code_of_the_application_that_a_poll_may_run_keeps_callers_from_driving(make: Make) -> None:
+def test_callers_do_not_drive_polls_with_application_code(make: Make) -> None:
     producer, brokers = make(metric_reporters=[MetricsReporter()])
     warm_up(producer)
     seen = polling_threads(brokers)
@@ -128,7 +128,7 @@ def test_code_of_the_application_that_a_poll_may_run_keeps_callers_from_driving(
     assert seen == {producer._io_thread.ident}
 
 
-def test_get_gives_up_in_time(make: Make) -> None:
+def test_get_times_out(make: Make) -> None:
     producer, brokers = make()
     warm_up(producer)
     brokers.answering = False
@@ -139,9 +139,7 @@ def test_get_gives_up_in_time(make: Make) -> None:
     eventually(future.done, WAIT_S)  # the sender's thread has taken over
 
 
-def test_an_exception_in_the_handling_of_a_response_reaches_the_caller(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signal_handler_error_during_response_reaches_caller(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of a signal handler, such as the time limit of a task queue. The record is acknowledged later."""
     producer, _ = make()
     responses = producer._components.sender._responses
@@ -171,7 +169,7 @@ def test_an_exception_in_the_handling_of_a_response_reaches_the_caller(
     raise AssertionError("the sender's thread was first in all attempts")
 
 
-def test_an_interruption_that_another_one_has_overtaken_strikes_nobody_else(
+def test_replaced_interruption_does_not_reach_next_driver(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two signals strike in one poll: the caller gets the second, and the next driver knows nothing of the first."""
@@ -209,7 +207,7 @@ def test_an_interruption_that_another_one_has_overtaken_strikes_nobody_else(
     raise AssertionError("the sender's thread was first in all attempts")
 
 
-def test_other_threads_are_served_while_one_drives(make: Make) -> None:
+def test_driving_thread_serves_other_threads(make: Make) -> None:
     producer, _ = make()
     warm_up(producer)
     failed: list[BaseException] = []
@@ -230,7 +228,7 @@ def test_other_threads_are_served_while_one_drives(make: Make) -> None:
     assert not failed
 
 
-def test_another_thread_closes_while_one_drives(make: Make) -> None:
+def test_close_works_while_other_thread_drives(make: Make) -> None:
     producer, brokers = make()
     caught: list[BaseException] = []
 
@@ -251,7 +249,7 @@ def test_another_thread_closes_while_one_drives(make: Make) -> None:
     assert not producer._io_thread.is_alive()
 
 
-def test_a_handler_that_interrupts_a_thread_that_drives(make: Make) -> None:
+def test_signal_handler_of_driving_thread_may_not_wait(make: Make) -> None:
     """It may send; calls that wait raise at once; ``close`` raises, and begins to close."""
     producer, brokers = make()
     told: list[object] = []
@@ -277,7 +275,7 @@ def test_a_handler_that_interrupts_a_thread_that_drives(make: Make) -> None:
     assert {bytes(record.value or b"") for _, record in brokers.received} == {b"v", b"from the handler"}
 
 
-def test_connections_that_were_lost_during_a_pause_are_noticed() -> None:
+def test_lost_connections_are_noticed_after_idle_time() -> None:
     """The parked thread polls nothing, so the next driver polls before it sends: with acks=0 nothing would be retried.
 
     The connection to the broker is lost with the broker, which is back before the record is sent.
@@ -297,7 +295,7 @@ def test_connections_that_were_lost_during_a_pause_are_noticed() -> None:
         eventually(lambda: len(cluster.log(TopicPartition("t", 0))) == 2, WAIT_S)
 
 
-def test_a_response_that_came_while_a_callback_blocked_the_sender_counts() -> None:
+def test_response_received_during_blocking_callback_counts() -> None:
     """A callback takes longer than all timeouts, and the broker answers another request meanwhile."""
     limits: dict[str, Any] = {"request_timeout_ms": 400, "delivery_timeout_ms": 500, "retries": 0, "linger_ms": 0}
     with EmbeddedCluster(brokers=1) as cluster:
@@ -323,7 +321,7 @@ def test_a_response_that_came_while_a_callback_blocked_the_sender_counts() -> No
             assert second.get(WAIT_S).offset == 1
 
 
-def test_an_abort_in_a_callback_during_a_commit_says_that_the_commit_goes_on() -> None:
+def test_abort_in_callback_during_commit_is_refused() -> None:
     refused: list[str] = []
     with (
         EmbeddedCluster(brokers=1) as cluster,

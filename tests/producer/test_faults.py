@@ -132,7 +132,7 @@ def pause_the_leader_past_the_request_timeout(any_cluster: AnyKafka, topic: str,
         pause_the_leader_past_the_request_timeout,
     ],
 )
-def test_nothing_is_lost_doubled_or_out_of_order(any_cluster: AnyKafka, topic: str, fault: Fault) -> None:
+def test_faults_lose_duplicate_or_reorder_no_record(any_cluster: AnyKafka, topic: str, fault: Fault) -> None:
     any_cluster.create_topic(topic, partitions=PARTITIONS, config={"min.insync.replicas": 1})
     with streaming(
         any_cluster.bootstrap_servers, topic, request_timeout_ms=2000, batch_size=1000, linger_ms=2
@@ -143,7 +143,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(any_cluster: AnyKafka, topic: s
 
 
 @pytest.mark.slow
-def test_connections_cut_in_the_middle_of_responses(any_cluster: AnyKafka, topic: str) -> None:
+def test_cut_responses_lose_or_duplicate_no_record(any_cluster: AnyKafka, topic: str) -> None:
     any_cluster.create_topic(topic, partitions=PARTITIONS)
     with (
         any_cluster.proxies() as proxies,
@@ -160,7 +160,7 @@ def test_connections_cut_in_the_middle_of_responses(any_cluster: AnyKafka, topic
 
 
 @pytest.mark.slow
-def test_a_network_that_swallows_everything_for_a_while(any_cluster: AnyKafka, topic: str) -> None:
+def test_silent_network_loses_or_duplicates_no_record(any_cluster: AnyKafka, topic: str) -> None:
     any_cluster.create_topic(topic, partitions=PARTITIONS)
     with (
         any_cluster.proxies() as proxies,

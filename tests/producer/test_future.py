@@ -45,7 +45,7 @@ def fail(result: ProduceRequestResult) -> None:
     result.done()
 
 
-def test_success() -> None:
+def test_succeeded_future_returns_metadata() -> None:
     result, future = pending(5)
     assert (future.done(), future.is_done, future.succeeded(), future.failed()) == (False,) * 4
     assert future.value is None
@@ -57,14 +57,14 @@ def test_success() -> None:
     assert "succeeded" in repr(future)
 
 
-def test_the_brokers_time_and_a_missing_offset() -> None:
+def test_metadata_has_broker_timestamp_and_may_lack_offset() -> None:
     result, future = pending(5)
     succeed(result, -1, 2000)
     metadata = future.get(0)
     assert (metadata.offset, metadata.has_offset, metadata.timestamp) == (-1, False, 2000)
 
 
-def test_failure() -> None:
+def test_failed_future_raises_its_error() -> None:
     result, future = pending()
     fail(result)
     assert future.failed()
@@ -88,7 +88,7 @@ def test_listeners_are_called_once_and_in_order() -> None:
     assert told == [0, 1, 2]
 
 
-def test_the_bound_on_waiting() -> None:
+def test_get_with_timeout_raises_timeout_error() -> None:
     _, future = pending()
     with pytest.raises(KafkaTimeoutError, match=r"orders-3 was not acknowledged within 0\.01 s"):
         future.get(0.01)
@@ -122,7 +122,7 @@ def test_callbacks_in_the_order_of_records() -> None:
     assert heard[-1] == first.value
 
 
-def test_errbacks() -> None:
+def test_failed_future_calls_errbacks_only() -> None:
     result, future = pending()
     heard: list[object] = []
     future.add_errback(lambda *args: heard.append(args), "x").add_both(heard.append).add_callback(heard.append)
@@ -147,7 +147,7 @@ def test_callback_exceptions_are_logged_once(caplog: pytest.LogCaptureFixture) -
     assert "3 callbacks" in caplog.text
 
 
-def test_a_callback_may_ask_the_future() -> None:
+def test_callback_may_read_its_future() -> None:
     result, future = pending()
     heard: list[int] = []
     future.add_done_callback(lambda done: heard.append(done.get(0).offset))
@@ -156,7 +156,7 @@ def test_a_callback_may_ask_the_future() -> None:
 
 
 @pytest.mark.parametrize("end", [succeed, fail, lambda result: result.split([])])
-def test_a_future_that_is_kept_does_not_keep_its_producer(end: Callable[[ProduceRequestResult], None]) -> None:
+def test_future_keeps_no_reference_to_producer(end: Callable[[ProduceRequestResult], None]) -> None:
     """In the compiled build no garbage collector would find a reference cycle of the future and the producer."""
 
     class Client:
@@ -177,7 +177,7 @@ def test_a_future_that_is_kept_does_not_keep_its_producer(end: Callable[[Produce
     assert is_there() is None
 
 
-def test_a_dropped_future_releases_its_result_and_leaves_nothing_to_the_next_one() -> None:
+def test_dropped_future_releases_its_result() -> None:
     """The compiled build uses the memory of futures again."""
     results = [ProduceRequestResult(TP) for _ in range(2)]
     before = [sys.getrefcount(results[number]) for number in (0, 1)]
@@ -254,7 +254,7 @@ def test_adjacent_records_share_a_delivery() -> None:
     assert first.batches == [(10, 3)]
 
 
-def test_a_shared_delivery_follows_its_records_into_the_parts_of_a_split_batch() -> None:
+def test_shared_delivery_follows_records_into_split_batches() -> None:
     result = ProduceRequestResult(TP)
     first, second = Shared(), Shared()
     for index, delivery in enumerate((first, first, first, first, second, second)):
@@ -269,7 +269,7 @@ def test_a_shared_delivery_follows_its_records_into_the_parts_of_a_split_batch()
     assert (first.batches, second.batches) == ([(10, 1), (20, 1)], [(30, 1), (40, 1)])
 
 
-def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:
+def test_waiting_thread_follows_record_into_split_batch() -> None:
     result, future = pending(1)
     got: list[int] = []
     thread = threading.Thread(target=lambda: got.append(future.get(10).offset), daemon=True)
@@ -283,13 +283,13 @@ def test_a_thread_that_waits_goes_on_waiting_for_the_part() -> None:
     assert got == [11]
 
 
-def test_a_record_that_never_got_into_a_batch() -> None:
+def test_failed_future_without_batch_raises_its_error() -> None:
     future = failed_future(TP, KafkaError("no"))
     with pytest.raises(KafkaError, match="no"):
         future.get(0)
 
 
-def test_await() -> None:
+def test_futures_can_be_awaited() -> None:
     async def main() -> list[int]:
         result, future = pending()
         other_result, other = pending()
@@ -310,7 +310,7 @@ def test_await_raises_the_records_error() -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_wait_and_a_closed_loop_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+def test_cancelled_await_and_closed_loop_are_harmless(caplog: pytest.LogCaptureFixture) -> None:
     result, future = pending()
     still_waiting, other = pending()
 

@@ -252,7 +252,7 @@ def test_an_exception_at_any_place_of_a_call_that_drives(name: str, every: int) 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_exception_at_any_place(name: str) -> None:
+def test_exception_anywhere_in_call_leaves_producer_usable(name: str) -> None:
     case = CASES[name]
     clients = []  # kept, so no old producer is collected during a call
     for place in places():
@@ -267,7 +267,7 @@ def test_an_exception_at_any_place(name: str) -> None:
             client.check(once)
 
 
-def test_an_exception_at_any_place_of_close() -> None:
+def test_exception_anywhere_in_close_allows_closing_again() -> None:
     for place in places():
         with place:
             client = Client(linger_ms=60_000)
@@ -288,7 +288,7 @@ NESTED: dict[str, Callable[[Client], object]] = {
 
 @pytest.mark.parametrize("nested", NESTED)
 @pytest.mark.parametrize("name", ["send", "send behind a full batch", "send that waits for memory", "flush"])
-def test_a_call_of_a_handler_at_any_place(name: str, nested: str) -> None:
+def test_signal_handler_may_call_producer_anywhere(name: str, nested: str) -> None:
     """The handler's call works, or raises at once because the interrupted code holds a lock."""
     case, every = (FLUSH, 7) if name == "flush" else (CASES[name], 1)
     clients: list[Client] = []  # kept, so no old producer is collected during a call

@@ -122,7 +122,7 @@ def make() -> Iterator[Make]:
 # --- sending ---------------------------------------------------------------------------------------------------------
 
 
-def test_send_and_its_arguments(make: Make) -> None:
+def test_send_passes_its_arguments_to_broker(make: Make) -> None:
     producer, brokers = make()
     heard: list[tuple[Exception | None, RecordMetadata]] = []
     future = producer.send(
@@ -142,19 +142,19 @@ def test_send_and_its_arguments(make: Make) -> None:
     assert received[1] == Record(0, 1234, b"key", b"value", (("a", b"1"), ("b", None)))
 
 
-def test_send_of_a_record(make: Make) -> None:
+def test_send_accepts_producer_record(make: Make) -> None:
     producer, brokers = make()
     producer.send(ProducerRecord(TOPIC, b"value", b"key", [("h", b"x")], 0, 99)).get(10)
     assert brokers.received == [(0, Record(0, 99, b"key", b"value", (("h", b"x"),)))]
 
 
-def test_nulls_are_records_too(make: Make) -> None:
+def test_null_keys_and_values_are_sent(make: Make) -> None:
     producer, brokers = make()
     producer.send(TOPIC).get(10)
     assert brokers.received[0][1][2:] == (None, None, ())
 
 
-def test_now_is_the_timestamp(make: Make) -> None:
+def test_timestamp_defaults_to_now(make: Make) -> None:
     producer, _ = make()
     before_ms = SYSTEM_CLOCK.wall_ms()
     timestamp = producer.send(TOPIC, b"v").get(10).timestamp
@@ -170,7 +170,7 @@ def test_bytes_like_values_are_copied(make: Make) -> None:
     assert brokers.received[0][1][2:4] == (b"key", b"before")
 
 
-def test_equal_keys_meet_in_a_partition(make: Make) -> None:
+def test_equal_keys_go_to_same_partition(make: Make) -> None:
     producer, brokers = make()
     for index in range(200):
         producer.send(TOPIC, b"%d" % index, b"key-%d" % (index % 7))
@@ -198,7 +198,7 @@ def test_flush_waits_for_callbacks(make: Make) -> None:
     assert len(heard) == 100
 
 
-def test_flush_gives_up_in_time(make: Make) -> None:
+def test_flush_times_out(make: Make) -> None:
     producer, brokers = make()
     brokers.answering = False
     producer.send(TOPIC, b"v")
@@ -253,7 +253,7 @@ def test_headers_count_towards_the_record_size(make: Make) -> None:
 @pytest.mark.parametrize(
     "headers", [[("a",)], [("a", b"1", 2)], [(b"a", b"1")], [("a", "1")], [("a", 1)], 7, ["ab", "c"]]
 )
-def test_headers_that_are_none(make: Make, headers: Any) -> None:
+def test_invalid_headers_are_refused(make: Make, headers: Any) -> None:
     producer, brokers = make()
     with pytest.raises(IllegalArgumentError, match="header"):
         producer.send(TOPIC, b"v", headers=headers)
@@ -262,20 +262,20 @@ def test_headers_that_are_none(make: Make, headers: Any) -> None:
 
 
 @pytest.mark.parametrize(("settings", "text"), [({"partition": -1}, "partition = -1"), ({"timestamp_ms": -1}, "-1")])
-def test_negative_numbers(make: Make, settings: dict[str, Any], text: str) -> None:
+def test_negative_numbers_are_refused(make: Make, settings: dict[str, Any], text: str) -> None:
     producer, _ = make()
     with pytest.raises(IllegalArgumentError, match=text):
         producer.send(TOPIC, b"v", **settings)
 
 
 @pytest.mark.parametrize("topic", [None, 5, b"bytes"])
-def test_topics_that_are_none(make: Make, topic: Any) -> None:
+def test_invalid_topics_are_refused(make: Make, topic: Any) -> None:
     producer, _ = make()
     with pytest.raises(IllegalArgumentError, match="a topic is a str"):
         producer.send(topic, b"v")
 
 
-def test_text_without_a_serializer(make: Make) -> None:
+def test_text_without_serializer_is_refused(make: Make) -> None:
     producer, _ = make()
     with pytest.raises(SerializationError, match="value_serializer"):
         producer.send(TOPIC, "text")
@@ -295,7 +295,7 @@ def test_a_serializer_that_raises_sends_nothing(make: Make) -> None:
     assert not heard
 
 
-def test_a_serializer_that_returns_no_bytes(make: Make) -> None:
+def test_serializer_must_return_bytes(make: Make) -> None:
     producer, _ = make(key_serializer=lambda _key: "text")
     with pytest.raises(SerializationError, match="returned str instead of bytes"):
         producer.send(TOPIC, b"v", key=1)
@@ -313,7 +313,7 @@ def test_producer_cannot_be_pickled(make: Make) -> None:
     assert len(brokers.received) == 1
 
 
-def test_serializers(make: Make) -> None:
+def test_serializers_convert_keys_and_values(make: Make) -> None:
     producer, brokers = make(
         key_serializer="pykclient.serialization.StringSerializer", value_serializer=lambda value: repr(value).encode()
     )
@@ -337,7 +337,7 @@ def test_a_full_buffer_blocks_and_then_raises(make: Make) -> None:
     assert producer.send(TOPIC, b"v").get(10)
 
 
-def test_a_full_buffer_lets_go_when_there_is_room(make: Make) -> None:
+def test_send_resumes_once_buffer_has_room(make: Make) -> None:
     producer, brokers = make(buffer_memory=4096, batch_size=1024, max_block_ms=10_000)
     for _ in range(300):
         producer.send(TOPIC, bytes(600))
@@ -348,7 +348,7 @@ def test_a_full_buffer_lets_go_when_there_is_room(make: Make) -> None:
 # --- metadata --------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_does_not_come_names_the_reason(make: Make) -> None:
+def test_metadata_timeout_names_cause(make: Make) -> None:
     producer, brokers = make(known=False, max_block_ms=80)
     brokers.report = "2 of 3 bootstrap servers refused the connection (10.0.0.5:9092: refused)"
     with pytest.raises(KafkaTimeoutError) as caught:
@@ -368,7 +368,7 @@ def test_timeout_names_the_brokers_error_for_the_topic(make: Make) -> None:
     assert isinstance(caught.value.__cause__, errors.UnknownTopicOrPartitionError)
 
 
-def test_a_partition_that_does_not_exist(make: Make) -> None:
+def test_unknown_partition_times_out(make: Make) -> None:
     producer, _ = make(max_block_ms=50)
     with pytest.raises(
         KafkaTimeoutError, match=r"partition 7 of topic 'orders' not in metadata after 0\.05 s: it has 2"
@@ -376,7 +376,7 @@ def test_a_partition_that_does_not_exist(make: Make) -> None:
         producer.send(TOPIC, b"v", partition=7)
 
 
-def test_waiting_ends_when_metadata_comes(make: Make) -> None:
+def test_send_resumes_once_metadata_arrives(make: Make) -> None:
     producer, brokers = make(known=False)
     brokers.prepare_metadata_update(metadata_response())
     assert producer.partitions_for(TOPIC) == {0, 1}
@@ -422,7 +422,7 @@ def test_a_misspelt_bootstrap_server_is_named() -> None:
         KafkaProducer(bootstrap_servers="no-such-host.invalid:9092")
 
 
-def test_settings_that_cannot_be() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"linger"):
         KafkaProducer(lingr_ms=5)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match=r"transactional\.id needs acks=all"):
@@ -447,7 +447,7 @@ class ByBatch(Partitioner):
         self.current = 1 - self.current
 
 
-def test_a_partitioner_hears_of_new_batches(make: Make) -> None:
+def test_custom_partitioner_is_told_of_new_batches(make: Make) -> None:
     partitioner = ByBatch()
     producer, brokers = make(partitioner=partitioner, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=1000)
     for _ in range(20):
@@ -498,7 +498,7 @@ class Bad(ProducerInterceptor):
         raise ValueError("application's")
 
 
-def test_interceptors_change_records_and_hear_of_them(make: Make) -> None:
+def test_interceptors_change_records_and_see_acknowledgements(make: Make) -> None:
     first, second = Recorder(), Recorder()
     producer, brokers = make(interceptor_classes=[first, second])
     order: list[int] = []
@@ -512,7 +512,7 @@ def test_interceptors_change_records_and_hear_of_them(make: Make) -> None:
     assert (first.closed, second.closed) == (1, 1)
 
 
-def test_interceptors_hear_of_records_that_never_left(make: Make) -> None:
+def test_interceptors_see_errors_of_unsent_records(make: Make) -> None:
     recorder = Recorder()
     producer, _ = make(interceptor_classes=[recorder], max_request_size=500)
     heard: list[Exception | None] = []
@@ -542,7 +542,7 @@ def test_interceptor_exceptions_are_logged_once_and_producer_goes_on(
     assert len(caplog.records) == 2  # one from on_send and one from on_acknowledgement
 
 
-def test_a_callback_that_raises_is_logged_and_the_producer_lives(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_callback_exceptions_are_logged_and_ignored(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     producer, _ = make()
 
     def bad(_error: object, _metadata: object) -> None:
@@ -578,7 +578,7 @@ def test_close_gives_up_in_time(make: Make) -> None:
         future.get(0)
 
 
-def test_close_after_an_interrupted_one_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_close_waits_after_interrupted_close(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C interrupts close, a second close, such as that at exit, waits."""
     recorder = Recorder()
     producer, brokers = make(interceptor_classes=[recorder])
@@ -605,7 +605,7 @@ def test_close_after_an_interrupted_one_waits(make: Make, monkeypatch: pytest.Mo
     assert recorder.closed == 1
 
 
-def test_close_while_another_thread_closes_gives_up_in_its_own_time(make: Make) -> None:
+def test_concurrent_close_has_its_own_timeout(make: Make) -> None:
     recorder = Recorder()
     producer, brokers = make(interceptor_classes=[recorder])
     brokers.answering = False
@@ -627,7 +627,7 @@ def test_close_inside_a_callback_does_not_wait(make: Make) -> None:
     eventually(lambda: not producer._io_thread.is_alive())
 
 
-def test_close_wakes_those_who_wait(make: Make) -> None:
+def test_close_wakes_waiting_calls(make: Make) -> None:
     producer, _ = make(known=False, max_block_ms=60_000)
     caught: list[Exception] = []
 
@@ -668,7 +668,7 @@ def test_a_timeout_cannot_be_negative(make: Make) -> None:
     assert producer.send(TOPIC, b"v").get(10)
 
 
-def test_transactions_say_why_not(make: Make) -> None:
+def test_transaction_calls_need_transactional_id(make: Make) -> None:
     producer, _ = make()
     for method in ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"):
         with pytest.raises(IllegalStateError, match=r"transactional\.id"):
@@ -679,7 +679,7 @@ def test_transactions_say_why_not(make: Make) -> None:
         raise AssertionError("the block must not run")
 
 
-def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:
+def test_unclosed_producer_warns_and_sends_remaining_records(make: Make) -> None:
     config = ProducerConfig({"bootstrap.servers": "127.0.0.1:1", "enable.idempotence": False, "linger.ms": 50})
     metadata = ProducerMetadata(10, 10, 300_000, 300_000, LogContext(), SYSTEM_CLOCK)
     brokers = Brokers(metadata)
@@ -700,13 +700,13 @@ def test_a_forgotten_producer_warns_and_sends_what_is_left(make: Make) -> None:
     assert not thread.is_alive()
 
 
-def test_the_thread_has_kafkas_name(make: Make) -> None:
+def test_sender_thread_has_javas_name(make: Make) -> None:
     producer, _ = make(client_id="orders-writer")
     assert producer._io_thread.name == "kafka-producer-network-thread | orders-writer"
     assert producer._io_thread.daemon
 
 
-def test_config_and_metrics(make: Make) -> None:
+def test_producer_exposes_config_and_metrics(make: Make) -> None:
     producer, _ = make(client_id="me")
     assert producer.config["max.block.ms"] == 60_000
     producer.send(TOPIC, b"v").get(10)

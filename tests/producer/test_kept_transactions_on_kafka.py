@@ -52,7 +52,7 @@ def test_every_generation_ends_kept_transactions(kafka: KafkaCluster, generation
     check_both_ends(kafka.bootstrap_servers, topic)
 
 
-def test_the_class_of_kafka_python_ends_a_kept_transaction(any_kafka: AnyKafka, topic: str) -> None:
+def test_kafka_admin_client_ends_kept_transaction(any_kafka: AnyKafka, topic: str) -> None:
     servers = any_kafka.bootstrap_servers
     identity = kept(servers, topic, topic, b"a")
     admin = KafkaAdminClient(bootstrap_servers=servers)

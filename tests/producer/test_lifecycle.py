@@ -59,7 +59,7 @@ def read_all(bootstrap_servers: str, topic: str, count: int) -> list[bytes | Non
         consumer.close()
 
 
-def test_exit_without_close_sends_what_is_left(any_kafka: AnyKafka, topic: str) -> None:
+def test_exit_without_close_sends_remaining_records(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=10_000)
 for index in range(1000):
@@ -71,7 +71,7 @@ print("sent")
     assert read_all(any_kafka.bootstrap_servers, topic, 1000) == [b"%d" % index for index in range(1000)]
 
 
-def test_exit_does_not_wait_for_a_cluster_that_is_gone(any_kafka: AnyKafka, topic: str) -> None:
+def test_exit_does_not_wait_for_unreachable_cluster(any_kafka: AnyKafka, topic: str) -> None:
     """The exit is fast although the broker is unreachable and delivery.timeout.ms is two minutes."""
     program = """
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
@@ -88,7 +88,7 @@ print("sent", flush=True)
     assert time.monotonic() - started < 20.0
 
 
-def test_ctrl_c_ends_a_wait(any_kafka: AnyKafka, topic: str) -> None:
+def test_ctrl_c_interrupts_waiting_call(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
     producer.send(topic, b"x").get(20)
@@ -109,7 +109,7 @@ with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_is_told_and_the_parent_goes_on(any_kafka: AnyKafka, topic: str) -> None:
+def test_forked_child_is_refused_and_parent_continues(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 import gc
 from pykclient.errors import UseAfterForkError
@@ -165,7 +165,7 @@ release.set()
     assert "a callback is probably blocking it" in err
 
 
-def test_a_forgotten_producer_warns(any_kafka: AnyKafka, topic: str) -> None:
+def test_unclosed_producer_warns(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 import gc, threading
 def work():

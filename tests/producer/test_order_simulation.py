@@ -184,7 +184,7 @@ class Simulation:
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 400, 50)], ids=str)
-def test_each_record_once_and_in_order(seeds: range) -> None:
+def test_records_are_written_once_and_in_order(seeds: range) -> None:
     for seed in seeds:
         simulation = Simulation(seed)
         try:

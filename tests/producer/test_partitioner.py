@@ -51,7 +51,7 @@ def test_murmur2_equals_java() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_the_remembered_hash_is_the_hash(key: bytes) -> None:
+def test_cached_hash_equals_computed_hash(key: bytes) -> None:
     assert murmur2_cached(key) == murmur2(key)
 
 
@@ -80,7 +80,7 @@ def test_hashing_partitioners_equal_librdkafka(name: str) -> None:
     assert len(set(theirs.values())) > 1
 
 
-def test_fnv1a_takes_the_sign_off() -> None:
+def test_fnv1a_hash_is_never_negative() -> None:
     assert all(0 <= fnv1a(key) <= 1 << 31 for key in keys(100))
 
 
@@ -94,7 +94,7 @@ def test_fnv1a_takes_the_sign_off() -> None:
         ("murmur3", None, 0),
     ],
 )
-def test_records_without_a_key(name: str, for_none: int | None, for_empty: int | None) -> None:
+def test_records_without_key_go_to_expected_partition(name: str, for_none: int | None, for_empty: int | None) -> None:
     partitioner = resolve_partitioner(name)
     assert partitioner is not None
     assert partitioner.partition(TOPIC, None, None, None, None, cluster(5)) == for_none
@@ -117,13 +117,13 @@ def test_round_robin_visits_partitions_with_a_leader_in_turn() -> None:
     assert [partitioner.partition(TOPIC, b"k", b"k", None, None, shape) for _ in range(4)] == [0, 2, 0, 2]
 
 
-def test_round_robin_without_any_leader() -> None:
+def test_round_robin_uses_all_partitions_without_leaders() -> None:
     partitioner = RoundRobinPartitioner()
     shape = cluster(2, without_leader=(0, 1))
     assert [partitioner.partition(TOPIC, None, None, None, None, shape) for _ in range(3)] == [0, 1, 0]
 
 
-def test_uniform_sticky_moves_with_each_batch_and_only_then() -> None:
+def test_uniform_sticky_changes_partition_with_each_batch_only() -> None:
     partitioner = UniformStickyPartitioner(random.Random(1))
     shape = cluster(3)
     first = partitioner.partition(TOPIC, b"a", b"a", None, None, shape)
@@ -154,7 +154,7 @@ class First(Partitioner):
 
 
 @pytest.mark.parametrize("value", [First, First(), f"{__name__}.First"])
-def test_ones_own_partitioner(value: object) -> None:
+def test_own_partitioner_can_be_object_class_or_name(value: object) -> None:
     partitioner = resolve_partitioner(value)
     assert partitioner is not None
     assert partitioner.partition(TOPIC, None, None, None, None, cluster(1)) == 0
@@ -163,7 +163,7 @@ def test_ones_own_partitioner(value: object) -> None:
 @pytest.mark.parametrize(
     "value", [None, "default", "DefaultPartitioner", "org.apache.kafka.clients.producer.internals.DefaultPartitioner"]
 )
-def test_names_of_the_built_in_one(value: object) -> None:
+def test_names_of_default_partitioner_resolve_to_none(value: object) -> None:
     assert resolve_partitioner(value) is None
 
 
@@ -181,7 +181,7 @@ def test_javas_class_names_are_known() -> None:
         (7, "neither callable"),
     ],
 )
-def test_values_that_are_no_partitioner_are_refused(value: object, text: str) -> None:
+def test_invalid_partitioners_are_refused(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         resolve_partitioner(value)
 
@@ -202,7 +202,7 @@ def test_sticky_partition_changes_after_a_batch() -> None:
     assert partitioner.is_partition_changed(info)
 
 
-def test_an_open_batch_puts_the_switch_off_up_to_twice_the_size() -> None:
+def test_open_batch_delays_switch_up_to_twice_batch_size() -> None:
     partitioner, shape = built_in(), cluster(3)
     info = partitioner.peek_current_partition_info(shape)
     partitioner.update_partition_info(info, 2 * BATCH_SIZE - 1, shape, enable_switch=False)
@@ -228,21 +228,21 @@ def test_long_queues_get_fewer_records() -> None:
     assert chosen[2] == pytest.approx(3000, rel=0.1)
 
 
-def test_a_slow_brokers_partition_is_left_out() -> None:
+def test_partition_of_slow_broker_is_skipped() -> None:
     partitioner, shape = built_in(), cluster(3)
     partitioner.update_partition_load_stats([2, 2], [0, 2], 3)
     assert {partitioner.next_partition(shape) for _ in range(200)} == {0, 2}
 
 
 @pytest.mark.parametrize(("sizes", "count"), [(None, 3), ([], 3), ([1], 1), ([4, 4, 4], 3)])
-def test_without_differences_the_choice_is_even(sizes: list[int] | None, count: int) -> None:
+def test_load_stats_are_dropped_without_differences(sizes: list[int] | None, count: int) -> None:
     partitioner = built_in()
     partitioner.update_partition_load_stats(sizes, list(range(len(sizes or ()))), count)
     assert partitioner.load_stats is None
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=20))
-def test_every_partition_keeps_a_chance(sizes: list[int]) -> None:
+def test_every_partition_may_be_chosen(sizes: list[int]) -> None:
     partitioner = built_in()
     partitioner.update_partition_load_stats(list(sizes), list(range(len(sizes))), len(sizes))
     if partitioner.load_stats is not None:
@@ -257,7 +257,7 @@ def test_the_batch_size_must_be_positive() -> None:
         BuiltInPartitioner(TOPIC, 0)
 
 
-def test_random_partitions_have_leaders() -> None:
+def test_random_partitioner_chooses_partitions_with_leader() -> None:
     partitioner = RandomPartitioner(random.Random(1))
     some = {partitioner.partition(TOPIC, None, None, b"", b"", cluster(4, without_leader=(2,))) for _ in range(100)}
     assert some == {0, 1, 3}

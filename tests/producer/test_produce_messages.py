@@ -36,7 +36,7 @@ def batch_of(topic: str, partition: int, size: int) -> ProducerBatch:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("transactional_id", [None, "tx"])
-def test_requests(version: int, transactional_id: str | None) -> None:
+def test_produce_request_equals_generated_message(version: int, transactional_id: str | None) -> None:
     topics = {
         "a": [batch_of("a", 0, 10), batch_of("a", 300, 5000)],
         "bé": [batch_of("bé", 2, 1)],
@@ -65,7 +65,7 @@ def test_requests(version: int, transactional_id: str | None) -> None:
 
 @pytest.mark.parametrize("size", [0, 57, 58, 59, 300, 952, 953, 954, 1100, 16_309, 16_310, 16_311, 20_000])
 @pytest.mark.parametrize("client_id", [None, "", "mé"])
-def test_requests_of_one_batch(size: int, client_id: str | None) -> None:
+def test_request_of_one_batch_equals_generated_message(size: int, client_id: str | None) -> None:
     """The frame is the generated message's, whatever is left from the last request of the producer."""
     template = ProduceTemplate("tx" if size % 2 else None, 1, 30_000)
     for version in (13, 12, 13):
@@ -112,7 +112,7 @@ def parsed(response: ProduceResponse, version: int) -> ProduceResponse:
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-def test_responses_of_written_batches(version: int) -> None:
+def test_responses_of_written_batches_take_fast_path(version: int) -> None:
     response = response_of(version)
     found = parsed(response, version)
     assert isinstance(found, WrittenResponse)
@@ -142,7 +142,7 @@ def test_responses_of_written_batches(version: int) -> None:
     ],
     ids=",".join,
 )
-def test_all_other_responses_are_generated_messages(version: int, fields: dict[str, Any]) -> None:
+def test_other_responses_are_read_as_generated_messages(version: int, fields: dict[str, Any]) -> None:
     if version < 10 and "current_leader" in fields:
         fields = {"error_code": 6}
     if version < 8:
@@ -150,7 +150,7 @@ def test_all_other_responses_are_generated_messages(version: int, fields: dict[s
     assert not isinstance(parsed(response_of(version, **fields), version), WrittenResponse)
 
 
-def test_a_response_with_the_addresses_of_leaders_is_a_generated_message() -> None:
+def test_response_with_leader_addresses_is_generated_message() -> None:
     response = response_of(13)
     response.node_endpoints = [ProduceResponse.NodeEndpoint(node_id=1, host="h", port=9)]
     assert not isinstance(parsed(response, 13), WrittenResponse)
@@ -179,7 +179,7 @@ def results_of(read: Callable[[BytesLike, int], Response], frame: BytesLike, ver
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-def test_broken_responses_are_read_alike(version: int) -> None:
+def test_python_and_c_read_broken_responses_alike(version: int) -> None:
     """Cut or changed anywhere, bytes lead to the same error, or to the same results."""
     frame = encode_response(response_of(version), version, 77).getvalue()[4:]
     source = random.Random(version)
@@ -202,7 +202,7 @@ def one_partition(version: int, **fields: Any) -> ProduceResponse:
 
 
 @pytest.mark.parametrize("version", FLEXIBLE)
-def test_a_response_of_one_written_batch(version: int) -> None:
+def test_response_of_one_written_batch_takes_fast_path(version: int) -> None:
     found = parsed(one_partition(version), version)
     assert isinstance(found, WrittenResponse)
     assert found.throttle_time_ms == 5
@@ -219,7 +219,7 @@ def sole_builder(name: str) -> ProduceRequestBuilder:
     return builder
 
 
-def test_a_response_for_the_topic_of_the_request_has_its_name() -> None:
+def test_response_by_topic_id_gets_name_of_request() -> None:
     frame = encode_response(one_partition(13), 13, 77).getvalue()[4:]
     for name, expected in (("a", "a"), ("bé", "")):
         found = sole_builder(name).parse_response(frame, 13)
@@ -229,7 +229,7 @@ def test_a_response_for_the_topic_of_the_request_has_its_name() -> None:
         assert partitions == [(3, 0, 2**40, -1, -1, 1, 0, 0)]
 
 
-def test_each_byte_of_a_response_of_one_batch_matters() -> None:
+def test_changed_byte_of_response_is_read_like_generated_message() -> None:
     """A response of the same length with anything else in it is read as the generated message reads it."""
     builder = sole_builder("bé")
     frame = encode_response(one_partition(13), 13, 77).getvalue()[4:]

@@ -34,7 +34,7 @@ MANY = [TopicPartition(TOPIC, index) for index in range(2_000)]
     ],
     ids=["many without a leader", "one without a leader", "many missing", "one missing"],
 )
-def test_partitions_with_the_same_error_share_a_line(
+def test_partitions_with_same_error_share_log_line(
     partitions: list[TopicPartition], code: int, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = metadata_response(dict.fromkeys(partitions, 0))

@@ -44,7 +44,7 @@ def read_all(bootstrap_servers: str, topic: str, count: int, timeout_s: float = 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(any_kafka: AnyKafka, topic: str, codec: str) -> None:
+def test_records_round_trip_with_every_codec(any_kafka: AnyKafka, topic: str, codec: str) -> None:
     any_kafka.create_topic(topic, partitions=2)
     rng = random.Random(codec)
     sent = [
@@ -87,7 +87,7 @@ def test_every_acks_keeps_the_order(any_kafka: AnyKafka, topic: str, acks: str |
     assert [record[3] for record in written] == [b"%d" % n for n in range(3000)]
 
 
-def test_idempotent_batches_carry_their_numbers(any_kafka: AnyKafka, topic: str) -> None:
+def test_idempotent_batches_have_sequence_numbers(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers, linger_ms=0) as producer:
         for index in range(50):
@@ -106,7 +106,7 @@ def test_a_new_topic_is_created_and_partitions_are_used(any_kafka: AnyKafka, top
         assert producer.bootstrap_connected()
 
 
-def test_without_keys_all_partitions_get_their_share(any_kafka: AnyKafka, topic: str) -> None:
+def test_records_without_keys_spread_over_all_partitions(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=4)
     # Adaptive partitioning would send less to a slow broker, and under load any broker may be slow.
     settings = {"batch.size": 2000, "partitioner.adaptive.partitioning.enable": False}
@@ -120,7 +120,7 @@ def test_without_keys_all_partitions_get_their_share(any_kafka: AnyKafka, topic:
     assert min(counts.values()) > 3500
 
 
-def test_keys_go_where_kafka_python_and_javas_default_put_them(any_kafka: AnyKafka, topic: str) -> None:
+def test_keys_go_to_same_partition_as_with_kafka_python(any_kafka: AnyKafka, topic: str) -> None:
     from kafka.partitioner.default import murmur2 as their_murmur2
 
     any_kafka.create_topic(topic, partitions=5)
@@ -130,7 +130,7 @@ def test_keys_go_where_kafka_python_and_javas_default_put_them(any_kafka: AnyKaf
             assert future.get(20).partition == (their_murmur2(key) & 0x7FFFFFFF) % 5
 
 
-def test_log_append_time(any_kafka: AnyKafka, topic: str) -> None:
+def test_metadata_has_log_append_time(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:
         assert producer.send(topic, b"v", timestamp_ms=5).get(20).timestamp > 1_000_000_000_000
@@ -177,7 +177,7 @@ def _error(future: Any) -> KafkaError:
     return caught.value
 
 
-def test_futures_in_asyncio(any_kafka: AnyKafka, topic: str) -> None:
+def test_futures_can_be_awaited_in_asyncio(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
 
     async def main(producer: KafkaProducer[Any, Any]) -> list[int]:
@@ -188,7 +188,7 @@ def test_futures_in_asyncio(any_kafka: AnyKafka, topic: str) -> None:
         assert asyncio.run(main(producer)) == list(range(100))
 
 
-def test_an_idle_producer_rests(any_kafka: AnyKafka, topic: str) -> None:
+def test_idle_producer_does_not_spin(any_kafka: AnyKafka, topic: str) -> None:
     """The sender runs only a few rounds while nothing happens; it does not spin."""
     any_kafka.create_topic(topic)
     with KafkaProducer[Any, Any](bootstrap_servers=any_kafka.bootstrap_servers) as producer:

@@ -125,7 +125,7 @@ def test_a_full_batch_is_due_at_once() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_a_record_larger_than_a_batch_gets_its_own(codec: str) -> None:
+def test_record_above_batch_size_gets_own_batch(codec: str) -> None:
     h = Harness(compression=Compression.of(codec))
     h.append(value=random.Random(1).randbytes(2048))
     h.append()
@@ -136,7 +136,7 @@ def test_a_record_larger_than_a_batch_gets_its_own(codec: str) -> None:
     assert h.pool.available_memory == h.pool.total_memory - 1024  # the second record's batch
 
 
-def test_linger() -> None:
+def test_batch_is_due_after_linger() -> None:
     h = Harness()
     h.append()
     assert h.ready() == set()
@@ -147,7 +147,7 @@ def test_linger() -> None:
     assert h.ready() == {0}
 
 
-def test_a_batch_per_partition_and_no_more_than_fits() -> None:
+def test_drain_takes_one_batch_per_partition_within_size() -> None:
     h = Harness(linger_ms=0)
     for partition in (0, 1):
         h.fill(partition)
@@ -226,7 +226,7 @@ def test_many_partitions_share_little_memory(codec: str) -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_exhausted_memory_leaves_no_trace() -> None:
+def test_failed_append_without_memory_leaves_nothing_behind() -> None:
     h = Harness(memory=1024)
     h.append()
     with pytest.raises(BufferExhaustedError):
@@ -254,7 +254,7 @@ def test_a_retried_batch_backs_off() -> None:
     assert batch.in_retry
 
 
-def test_the_backoff_grows() -> None:
+def test_retry_backoff_grows() -> None:
     """KIP-580."""
     h = Harness(linger_ms=0, retry_backoff_max_ms=1000)
     h.append()
@@ -294,7 +294,7 @@ def test_retried_batches_go_in_front_in_order() -> None:
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
-def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[int, ...]) -> None:
+def test_requeued_unnumbered_batches_are_sorted_by_age(order: tuple[int, ...]) -> None:
     """Re-enqueued batches without sequence numbers are sorted by age.
 
     Java puts each in front, so an old batch behind a young one expires late, because expiry looks at the first only.
@@ -316,7 +316,7 @@ def test_batches_without_numbers_go_back_by_age_whatever_the_order(order: tuple[
         assert h.accumulator.expired_batches(start_ms + 10 * index + DELIVERY_TIMEOUT_MS) == [batch]
 
 
-def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
+def test_retried_batch_precedes_unsent_ones() -> None:
     """A retried batch precedes unsent ones even if it is younger.
 
     Appending threads read the clock before they lock the queue, so a later batch may have an earlier time.
@@ -331,7 +331,7 @@ def test_a_retry_goes_before_what_was_never_sent_whatever_their_ages() -> None:
     assert h.queue() == [batch, unsent]
 
 
-def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
+def test_requeued_numbered_batches_are_sorted_by_sequence() -> None:
     manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
@@ -352,7 +352,7 @@ def test_numbered_batches_go_back_by_sequence_whatever_the_order() -> None:
     assert h.drain() == [batches[1]]
 
 
-def test_a_batch_that_is_not_in_flight_cannot_go_back() -> None:
+def test_untracked_batch_cannot_be_requeued() -> None:
     manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
@@ -370,7 +370,7 @@ def test_nothing_is_drained_without_a_producer_id() -> None:
     assert h.drain() == []
 
 
-def test_a_blocked_partition_does_not_hold_up_the_others() -> None:
+def test_blocked_partition_does_not_delay_others() -> None:
     manager = ProducerIdManager(LogContext(), RETRY_BACKOFF_MS)
     manager.producer_id_and_epoch = manager.producer_id_and_epoch._replace(producer_id=7, epoch=0)
     h = Harness(linger_ms=0, manager=manager)
@@ -385,7 +385,7 @@ def test_a_blocked_partition_does_not_hold_up_the_others() -> None:
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_batches_expire_in_order_and_tell_when_the_next_will() -> None:
+def test_batches_expire_in_order_and_next_expiry_is_known() -> None:
     h = Harness()
     first = h.future()
     h.fill()
@@ -402,7 +402,7 @@ def test_batches_expire_in_order_and_tell_when_the_next_will() -> None:
 # --- flushing and closing --------------------------------------------------------------------------------------------
 
 
-def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
+def test_flush_makes_all_batches_due_and_waits_for_them() -> None:
     h = Harness(linger_ms=10_000)
     for partition in (0, 1, 2):
         h.append(partition=partition)
@@ -420,14 +420,14 @@ def test_flush_makes_everything_due_and_waits_for_all_of_it() -> None:
     assert h.ready() == set()
 
 
-def test_flush_gives_up_in_time() -> None:
+def test_flush_times_out() -> None:
     h = Harness()
     h.append()
     assert not h.accumulator.flush(100, lambda: None)
     assert not h.accumulator.flush_in_progress
 
 
-def test_flush_waits_for_what_a_batch_is_split_into() -> None:
+def test_flush_waits_for_parts_of_split_batch() -> None:
     h = Harness(linger_ms=0)
     h.fill()
     (big,) = h.drain()
@@ -457,7 +457,7 @@ def test_flush_waits_for_what_a_batch_is_split_into() -> None:
     assert done.wait(30)
 
 
-def test_closing_makes_everything_due_and_takes_no_more() -> None:
+def test_closing_makes_all_batches_due_and_refuses_appends() -> None:
     h = Harness(linger_ms=10_000)
     h.append()
     h.accumulator.close()
@@ -467,7 +467,7 @@ def test_closing_makes_everything_due_and_takes_no_more() -> None:
             h.append(partition=partition)
 
 
-def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
+def test_forced_close_fails_all_batches_and_returns_memory() -> None:
     h = Harness(linger_ms=0)
     drained_future, waiting = h.future(), h.future(1)
     drained = h.drain()
@@ -489,7 +489,7 @@ def test_closing_by_force_fails_all_and_gives_memory_back() -> None:
 # --- choosing partitions ---------------------------------------------------------------------------------------------
 
 
-def test_records_without_a_partition_fill_one_batch_after_the_other() -> None:
+def test_records_without_partition_fill_batches_one_by_one() -> None:
     h = Harness(linger_ms=10_000)
     for _ in range(300):
         h.append(partition=None)
@@ -542,7 +542,7 @@ def test_adaptive_partitioning_follows_queue_lengths() -> None:
     assert partitioner.load_stats.sums == [1, 3, 5]
 
 
-def test_a_node_that_takes_nothing_loses_its_partitions() -> None:
+def test_partitions_of_unavailable_node_are_avoided() -> None:
     h = Harness(linger_ms=10_000, adaptive=True, availability_timeout_ms=50)
     for partition in (0, 1, 2):
         h.append(partition=partition)
@@ -561,7 +561,7 @@ def test_a_node_that_takes_nothing_loses_its_partitions() -> None:
     assert partitioner.load_stats is None
 
 
-def test_many_threads_lose_nothing() -> None:
+def test_concurrent_appends_lose_no_record() -> None:
     accumulator = RecordAccumulator(
         AccumulatorConfig(1024, NO_COMPRESSION, 0, 1, 1, DELIVERY_TIMEOUT_MS),
         pool := BufferPool(8 * 1024, 1024, SYSTEM_CLOCK),

@@ -35,7 +35,7 @@ def backlog(on_wait: Callable[[int], object] = lambda _size: None) -> RowBacklog
     return RowBacklog(SYSTEM_CLOCK, BufferPool(1 << 20, 1024, SYSTEM_CLOCK), on_wait)
 
 
-def test_bytes_are_counted_until_their_batch_leaves() -> None:
+def test_bytes_count_until_batch_is_sent() -> None:
     rows, loan = backlog(), Loan()
     assert rows.enter(loan, 80, 100, 50) == 50
     assert (rows.size, loan.queued) == (80, 80)
@@ -44,7 +44,7 @@ def test_bytes_are_counted_until_their_batch_leaves() -> None:
     assert (rows.size, loan.queued) == (0, 0)
 
 
-def test_one_batch_always_has_room() -> None:
+def test_single_batch_always_has_room() -> None:
     rows = backlog()
     rows.enter(Loan(), 1000, 100, 0)
     with pytest.raises(BufferExhaustedError, match=r"could not queue 1 bytes within 0\.0 s \(max\.block\.ms\): 1000 "):
@@ -53,7 +53,7 @@ def test_one_batch_always_has_room() -> None:
     assert not rows.is_awaited
 
 
-def test_threads_enter_in_the_order_in_which_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_enter_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 0)
     woken: list[int] = []
     rows, first, entered = backlog(woken.append), Loan(), list[str]()
@@ -75,7 +75,7 @@ def test_threads_enter_in_the_order_in_which_they_came(monkeypatch: pytest.Monke
     assert rows.size == 100
 
 
-def test_a_thread_waits_for_half_of_the_limit_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_first_waits_until_backlog_is_half_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", FOREVER_MS)
     rows, loans = backlog(), [Loan() for _ in range(10)]
     for loan in loans:
@@ -110,7 +110,7 @@ def test_close_ends_all_waits() -> None:
         rows.enter(Loan(), 1, 100, 0)
 
 
-def test_an_exception_of_a_signal_handler_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_handler_exception_removes_waiting_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, first, loan = backlog(), Loan(), Loan()
     rows.enter(first, 100, 100, 0)
 
@@ -126,7 +126,7 @@ def test_an_exception_of_a_signal_handler_leaves_the_line(monkeypatch: pytest.Mo
     assert rows.enter(loan, 100, 100, 0) == 0
 
 
-def test_threads_that_come_and_go_leave_nothing_behind() -> None:
+def test_concurrent_threads_leave_empty_backlog() -> None:
     rows, largest = backlog(), list[int]()
 
     def work(seed: int) -> None:
@@ -219,7 +219,7 @@ def test_memory_while_the_broker_does_not_respond(
     assert (_backlog(producer).size, lent(producer)) == (0, 0)
 
 
-def test_flush_while_it_waits(make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster) -> None:
+def test_flush_ends_while_rows_wait(make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster) -> None:
     producer = make(linger_ms=20)
     thread, futures = sending(producer)
     flushing = run(lambda: producer.flush(60))
@@ -230,7 +230,7 @@ def test_flush_while_it_waits(make: Callable[..., KafkaProducer[Any, Any]], clus
     assert futures[0].get(60).num_rows == len(ROWS)
 
 
-def test_close_while_it_waits(make: Callable[..., KafkaProducer[Any, Any]]) -> None:
+def test_close_fails_waiting_send_batch(make: Callable[..., KafkaProducer[Any, Any]]) -> None:
     producer = make()
     thread, futures = sending(producer)
     producer.close(0)
@@ -255,7 +255,7 @@ def test_max_block_ms(make: Callable[..., KafkaProducer[Any, Any]], cluster: Emb
     assert written == 2 + len(ROWS) - len(failed.rows)
 
 
-def test_ctrl_c_while_it_waits(
+def test_ctrl_c_interrupts_waiting_send_batch(
     make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that are in a batch are sent, no bytes stay counted, and the producer still works."""
@@ -278,7 +278,7 @@ def test_ctrl_c_while_it_waits(
     eventually(lambda: (backlog.size, lent(producer), backlog.is_awaited) == (0, 0, False))
 
 
-def test_a_callback_does_not_wait(make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster) -> None:
+def test_callback_is_never_blocked(make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster) -> None:
     """On the sender's thread, which alone could end the wait, memory is the only limit."""
     producer, futures = make(), list[BatchFuture]()
     producer.send("rows", b"1", on_delivery=lambda *_: futures.append(producer.send_batch("rows", ROWS)))
@@ -288,7 +288,7 @@ def test_a_callback_does_not_wait(make: Callable[..., KafkaProducer[Any, Any]], 
     assert futures[0].get(60).num_rows == len(ROWS)
 
 
-def test_a_batch_for_each_of_many_partitions(cluster: EmbeddedCluster) -> None:
+def test_backlog_limit_grows_with_partitions_up_to_memory(cluster: EmbeddedCluster) -> None:
     """The limit of a topic grows with its partitions, up to the memory."""
     cluster.create_topic("wide", 40)
     with KafkaProducer[Any, Any](

@@ -90,7 +90,7 @@ def rows_by_offset(future: BatchFuture) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_a_table(any_kafka: AnyKafka, topic: str, producer_of: Open, codec: str) -> None:
+def test_table_rows_arrive_as_sent(any_kafka: AnyKafka, topic: str, producer_of: Open, codec: str) -> None:
     any_kafka.create_topic(topic, partitions=3)
     count = 5000
     pairs = [[("n", b"%d" % i), ("none", None)] if i % 3 == 0 else None for i in range(count)]
@@ -183,7 +183,7 @@ def test_kinds_of_data(make: Make, data: Any) -> None:
     assert (times[0], times[2], times[1] > 1_600_000_000_000) == (5, 7, True)
 
 
-def test_columns_beside_the_data(make: Make) -> None:
+def test_columns_may_be_passed_beside_data(make: Make) -> None:
     producer, brokers = make()
     table = pa.Table.from_batches(
         [TABLE.to_batches()[0].slice(0, 2), TABLE.to_batches()[0].slice(2)]  # chunked differently from the columns
@@ -241,7 +241,7 @@ def test_send_batch_refuses_wrong_arguments_and_sends_nothing(
     assert brokers.received == []
 
 
-def test_nothing_to_send(make: Make) -> None:
+def test_empty_data_gives_completed_future(make: Make) -> None:
     producer, _ = make()
     empty: list[Any] = [[], TABLE.slice(0, 0), TABLE.schema.empty_table(), pa.array([], pa.binary())]
     for data in empty:
@@ -254,7 +254,7 @@ class Doubling(ProducerInterceptor):
     """An interceptor that would not be called."""
 
 
-def test_refused_with_interceptors_and_after_close(make: Make) -> None:
+def test_send_batch_is_refused_with_interceptors_or_after_close(make: Make) -> None:
     producer, _ = make(interceptor_classes=[Doubling()])
     with pytest.raises(IllegalStateError, match="interceptors"):
         producer.send_batch(TOPIC, [b"a"])
@@ -278,7 +278,7 @@ def test_rows_that_are_too_large_fail_alone(make: Make) -> None:
         assert [offset is None for offset in future.offsets().to_pylist()] == [False, True, False, False]
 
 
-def test_a_partition_that_there_is_not(make: Make) -> None:
+def test_unknown_partition_fails_whole_call(make: Make) -> None:
     producer, brokers = make(max_block_ms=50)
     with pytest.raises(KafkaTimeoutError, match="partition 99"):
         producer.send_batch(TOPIC, [b"a", b"b"], partition=[0, 99])
@@ -333,7 +333,7 @@ def test_rows_of_a_split_batch_keep_their_offsets(any_kafka: AnyKafka, topic: st
     assert future.offsets().to_pylist() == list(range(500))
 
 
-def test_callbacks_and_await(make: Make) -> None:
+def test_batch_future_calls_callbacks_and_can_be_awaited(make: Make) -> None:
     producer, brokers = make(batch_size=500)
     brokers.answering = False
     future = producer.send_batch(TOPIC, [bytes(100)] * 50)
@@ -356,7 +356,7 @@ def test_callbacks_and_await(make: Make) -> None:
 
 
 @pytest.mark.parametrize("partitioner", ["RoundRobinPartitioner", "UniformStickyPartitioner", "consistent_random"])
-def test_other_partitioners(make: Make, partitioner: str) -> None:
+def test_send_batch_uses_configured_partitioner(make: Make, partitioner: str) -> None:
     producer, brokers = make(partitioner_class=partitioner, batch_size=1000)
     keys = [None if number % 2 else b"%d" % (number % 10) for number in range(300)]
     future = producer.send_batch(TOPIC, [bytes(50)] * 300, key=keys)
@@ -387,7 +387,7 @@ def test_order_among_sends(any_kafka: AnyKafka, topic: str, producer_of: Open) -
     assert [value for _, value, _ in read(any_kafka, topic, 1, len(expected))[0]] == expected
 
 
-def test_from_poll_arrow_to_send_batch(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
+def test_poll_arrow_result_can_be_sent_as_batch(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
     """A topic is copied partition by partition."""
     for name in (topic, f"{topic}-copy"):
         any_kafka.create_topic(name, partitions=2)
@@ -465,7 +465,7 @@ def make_once(make: Make) -> Callable[..., Any]:
     return get
 
 
-def test_without_pyarrow() -> None:
+def test_send_batch_works_without_pyarrow() -> None:
     """Plain sequences work without pyarrow."""
     program = """
 import sys
@@ -506,7 +506,7 @@ VALUE_BYTES, ROW_BYTES = 1000, 1000 + 12
     ],
     ids=["default", "request", "memory", "codec", "batch.size"],
 )
-def test_without_a_codec_rows_fill_batches_up_to_the_request(
+def test_uncompressed_rows_fill_batches_up_to_request_size(
     any_kafka: AnyKafka, topic: str, producer_of: Open, options: dict[str, Any], largest: int
 ) -> None:
     """A batch of adjacent rows does not wait for more records, so it need not stop at batch.size."""
@@ -520,7 +520,7 @@ def test_without_a_codec_rows_fill_batches_up_to_the_request(
     assert largest * 0.9 < max(sizes) * ROW_BYTES <= largest * 1.01
 
 
-def test_rows_keep_to_batch_size_once_the_broker_has_refused_more(
+def test_rows_respect_batch_size_after_broker_refused_larger_batch(
     any_kafka: AnyKafka, topic: str, producer_of: Open
 ) -> None:
     any_kafka.create_topic(topic, config={"max.message.bytes": 50_000})

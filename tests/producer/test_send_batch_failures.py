@@ -48,7 +48,7 @@ def rows_of(future: BatchFuture) -> list[int]:
     return sorted(row for each in future.slices for row in each.rows)
 
 
-def test_an_error_of_one_partition(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_one_partition_fails_only_its_rows(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     producer, brokers = make(batch_size=1000)
     answer_with(brokers, monkeypatch, {0: Answer(index=0, error_code=29)})
     heard: list[Any] = []
@@ -65,7 +65,7 @@ def test_an_error_of_one_partition(make: Make, monkeypatch: pytest.MonkeyPatch) 
     eventually(lambda: len(heard) == 1, 30)
 
 
-def test_rows_that_the_broker_names(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_named_by_broker_have_own_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker names the invalid records of a batch; the others were not written either (KIP-467)."""
     producer, brokers = make()
     named = ProduceResponse.BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="no key")
@@ -78,7 +78,7 @@ def test_rows_that_the_broker_names(make: Make, monkeypatch: pytest.MonkeyPatch)
     assert {row for each in future.errors for row in each.rows} == {0, 1, 2, 3}
 
 
-def test_brokers_that_do_not_answer(make: Make) -> None:
+def test_unanswered_rows_expire(make: Make) -> None:
     producer, brokers = make(request_timeout_ms=50, delivery_timeout_ms=150, batch_size=1000)
     brokers.answering = False
     future = producer.send_batch(TOPIC, [bytes(100)] * 100)
@@ -116,7 +116,7 @@ class Sleeper(threading.Event):
         return super().wait(30 if timeout else 0)
 
 
-def test_a_large_row_behind_others(make: Make) -> None:
+def test_large_row_waits_for_memory_of_others(make: Make) -> None:
     """A large row waits for memory in batches that the sender has not been notified of yet."""
     producer, brokers = make(buffer_memory=8000, batch_size=1000, linger_ms=30_000, max_block_ms=3000)
     brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(8)}))
@@ -129,7 +129,7 @@ def test_a_large_row_behind_others(make: Make) -> None:
     assert future.get(10).num_rows == 8
 
 
-def test_many_partitions_in_little_memory(make: Make) -> None:
+def test_few_rows_for_many_partitions_fit_little_memory(make: Make) -> None:
     """A few rows do not allocate a whole batch when memory is short."""
     producer, brokers = make(buffer_memory=64 * 1024, batch_size=16 * 1024, max_block_ms=100)
     brokers.update_metadata(metadata_response({TopicPartition(TOPIC, number): 0 for number in range(7)}))
@@ -183,7 +183,7 @@ def test_ctrl_c_while_it_waits_for_memory(make: Make, monkeypatch: pytest.Monkey
     assert 0 < len(brokers.received) < 100
 
 
-def test_no_memory_for_the_first_row(make: Make) -> None:
+def test_call_raises_without_memory_for_first_row(make: Make) -> None:
     """The call raises if no row was sent."""
     producer, brokers = make(buffer_memory=1024, batch_size=1024, max_block_ms=50)
     brokers.answering = False
@@ -193,7 +193,7 @@ def test_no_memory_for_the_first_row(make: Make) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child(any_kafka: AnyKafka, topic: str) -> None:
+def test_forked_child_cannot_send_or_wait(any_kafka: AnyKafka, topic: str) -> None:
     program = """
 from pykclient.errors import UseAfterForkError
 producer = KafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=60_000)

@@ -92,7 +92,7 @@ def test_a_record_is_sent_and_acknowledged() -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_the_request_names_topics_by_id_and_by_name(h: SenderHarness) -> None:
+def test_produce_request_has_topic_ids_and_names(h: SenderHarness) -> None:
     h.append()
     h.run_once()
     request = h.requests()[0].request_builder
@@ -102,7 +102,7 @@ def test_the_request_names_topics_by_id_and_by_name(h: SenderHarness) -> None:
     assert [(topic.name, topic.topic_id) for topic in message.topic_data] == [(TOPIC, TOPIC_ID)]
 
 
-def test_without_a_topic_id_the_request_stays_with_names() -> None:
+def test_produce_request_uses_names_without_topic_id() -> None:
     h = SenderHarness(idempotent=False, metadata=metadata_response(topic_ids={"other": TOPIC_ID}))
     future = h.append()
     h.run_once()
@@ -131,7 +131,7 @@ def test_acks_0_succeeds_when_sent() -> None:
     assert future.get(0).offset == -1
 
 
-def test_linger_holds_a_batch_back() -> None:
+def test_linger_delays_batch() -> None:
     h = SenderHarness(idempotent=False, linger_ms=10)
     h.append()
     h.run_once()
@@ -193,7 +193,7 @@ def test_retries_are_counted() -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_an_error_that_is_final_fails_the_records(h: SenderHarness) -> None:
+def test_non_retriable_error_fails_records(h: SenderHarness) -> None:
     seen: list[tuple[Exception | None, int]] = []
     future = h.append(on_delivery=deliveries(seen))
     h.run_once()
@@ -236,9 +236,7 @@ def test_a_version_mismatch_fails_the_records() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_request_that_cannot_be_built_fails_its_records_and_no_others(
-    monkeypatch: pytest.MonkeyPatch, ordered: bool
-) -> None:
+def test_unbuildable_request_fails_only_its_records(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
     h = SenderHarness(idempotent=False, guarantee_message_order=ordered)
 
     def build(_self: RequestBuilder, _version: int) -> Request:
@@ -259,7 +257,7 @@ def test_a_request_that_cannot_be_built_fails_its_records_and_no_others(
     assert good.get(0).offset == 1
 
 
-def test_an_unanswered_request_is_a_timeout() -> None:
+def test_unanswered_request_times_out() -> None:
     h = SenderHarness(idempotent=False, retries=0, delivery_timeout_ms=60_000)
     future = h.append()
     h.run_once()
@@ -268,7 +266,7 @@ def test_an_unanswered_request_is_a_timeout() -> None:
     assert isinstance(future.exception, BrokerError)
 
 
-def test_an_answer_to_something_else_is_no_answer(h: SenderHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_response_for_other_partitions_causes_retry(h: SenderHarness, caplog: pytest.LogCaptureFixture) -> None:
     """After a response for other partitions, the record is retried with the same numbers and no memory is lost."""
     future = h.append()
     h.run_once()
@@ -289,7 +287,7 @@ def test_an_answer_to_something_else_is_no_answer(h: SenderHarness, caplog: pyte
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_waits_too_long_expires_unsent() -> None:
+def test_waiting_batch_expires_unsent() -> None:
     h = SenderHarness(idempotent=False)
     h.client.backoff(nodes(1)[0], 10 * DELIVERY_TIMEOUT_MS)
     future = h.append()
@@ -303,7 +301,7 @@ def test_a_batch_that_waits_too_long_expires_unsent() -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_a_batch_in_flight_expires_and_its_memory_waits_for_the_answer() -> None:
+def test_expired_batch_in_flight_keeps_memory_until_response() -> None:
     h = SenderHarness(idempotent=False)
     future = h.append()
     h.run_once()
@@ -341,7 +339,7 @@ def test_a_retried_batch_expires() -> None:
     assert h.manager.producer_id_and_epoch == (13, 1)
 
 
-def test_no_number_is_given_out_while_a_bump_is_due(warm: SenderHarness) -> None:
+def test_records_are_not_numbered_before_pending_epoch_bump(warm: SenderHarness) -> None:
     """A record that arrives while an epoch bump is pending is numbered after the bump."""
     h = warm
     h.append()
@@ -354,7 +352,7 @@ def test_no_number_is_given_out_while_a_bump_is_due(warm: SenderHarness) -> None
     assert h.sent_batches()[-1] == (13, 1, 0, 1)
 
 
-def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness) -> None:
+def test_success_of_later_batch_resolves_expired_one(warm: SenderHarness) -> None:
     """The next batch's success proves that an expired batch was written, so no epoch bump is needed."""
     h = warm
     first = h.append(value=b"1")
@@ -382,7 +380,7 @@ def test_later_batches_settle_what_an_expired_one_left_open(warm: SenderHarness)
     assert third.get(0).offset == 2
 
 
-def test_a_late_success_says_nothing_of_the_new_epoch(warm: SenderHarness) -> None:
+def test_late_success_of_old_epoch_resolves_nothing(warm: SenderHarness) -> None:
     h = warm
     for offset in range(1, 4):
         h.append()
@@ -420,7 +418,7 @@ def test_one_in_flight_mutes_the_partition() -> None:
     assert h.client.in_flight_request_count() == 1
 
 
-def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
+def test_first_batch_of_partition_is_sent_alone(h: SenderHarness) -> None:
     """A partition's first batch is sent alone, because a broker accepts any first sequence number (KAFKA-14359).
 
     If the first batch failed, a broker without state of the producer would accept the second.
@@ -442,7 +440,7 @@ def test_the_first_batch_of_a_partition_goes_alone(h: SenderHarness) -> None:
     assert (first.get(0).offset, second.get(0).offset) == (0, 1)
 
 
-def test_the_first_batch_after_a_rest_goes_alone(warm: SenderHarness) -> None:
+def test_first_batch_after_idle_time_is_sent_alone(warm: SenderHarness) -> None:
     """A batch after an idle time is sent alone, because the broker may have forgotten the producer.
 
     It does so after ``producer.id.expiration.ms``, and then accepts any sequence number.
@@ -487,7 +485,7 @@ def test_five_in_flight_that_all_fail_come_back_in_order(warm: SenderHarness) ->
     assert [future.get(0).offset for future in futures] == [1, 2, 3, 4, 5]
 
 
-def test_a_gap_that_fills_needs_no_new_epoch(warm: SenderHarness) -> None:
+def test_filled_sequence_gap_needs_no_new_epoch(warm: SenderHarness) -> None:
     h = warm
     first, second = h.append(value=b"1"), None
     h.run_once()
@@ -507,7 +505,7 @@ def test_a_gap_that_fills_needs_no_new_epoch(warm: SenderHarness) -> None:
     assert (first.get(0).offset, second.get(0).offset) == (10, 11)
 
 
-def test_a_real_gap_starts_a_new_epoch_and_renumbers_what_is_in_flight(h: SenderHarness) -> None:
+def test_sequence_gap_bumps_epoch_and_renumbers_batches(h: SenderHarness) -> None:
     """A broker that lost acknowledged records causes an epoch bump and renumbering (KIP-360)."""
     h.append(value=b"0")
     h.run_once()
@@ -532,7 +530,7 @@ def test_a_real_gap_starts_a_new_epoch_and_renumbers_what_is_in_flight(h: Sender
     assert (first.get(0).offset, second.get(0).offset) == (1, 2)
 
 
-def test_a_duplicate_is_a_success_without_an_offset(h: SenderHarness) -> None:
+def test_duplicate_batch_succeeds_without_offset(h: SenderHarness) -> None:
     future = h.append()
     h.run_once()
     h.respond(DUPLICATE, -1)
@@ -560,7 +558,7 @@ def test_an_unknown_producer_is_retried_in_a_new_epoch(h: SenderHarness) -> None
     assert future.get(0).offset == 2000
 
 
-def test_an_invalid_epoch_fails_the_batch_and_bumps(h: SenderHarness) -> None:
+def test_invalid_epoch_fails_batch_and_bumps_epoch(h: SenderHarness) -> None:
     future = h.append()
     h.run_once()
     h.respond(INVALID_EPOCH, -1)
@@ -571,7 +569,7 @@ def test_an_invalid_epoch_fails_the_batch_and_bumps(h: SenderHarness) -> None:
     assert h.sent_batches() == [(13, 1, 0, 1)]
 
 
-def test_a_refused_batch_leaves_no_gap(warm: SenderHarness) -> None:
+def test_refused_batch_leaves_no_sequence_gap(warm: SenderHarness) -> None:
     h = warm
     first = h.append(value=b"1")
     h.run_once()
@@ -591,7 +589,7 @@ def test_a_refused_batch_leaves_no_gap(warm: SenderHarness) -> None:
     assert second.get(0).offset == 0
 
 
-def test_a_refused_batch_does_not_renumber_one_before_it_that_may_be_written(warm: SenderHarness) -> None:
+def test_refused_batch_keeps_numbers_of_possibly_written_predecessor(warm: SenderHarness) -> None:
     h = warm
     futures = []
     for value in (b"1", b"2", b"3"):
@@ -619,7 +617,7 @@ def test_a_refused_batch_does_not_renumber_one_before_it_that_may_be_written(war
     assert (futures[0].get(0).offset, futures[2].get(0).offset) == (1, 2)
 
 
-def test_a_refusal_after_a_lost_answer_renumbers_nothing_that_may_be_written(warm: SenderHarness) -> None:
+def test_refusal_after_lost_response_keeps_possibly_written_numbers(warm: SenderHarness) -> None:
     h = warm
     first = h.append(value=b"1")
     h.run_once()
@@ -639,7 +637,7 @@ def test_a_refusal_after_a_lost_answer_renumbers_nothing_that_may_be_written(war
     assert h.sent_batches() == [(13, 0, 2, 1)]
 
 
-def test_an_unknown_error_of_the_broker_renumbers_nothing_that_may_be_written(warm: SenderHarness) -> None:
+def test_unknown_broker_error_keeps_numbers_of_possibly_written_batch(warm: SenderHarness) -> None:
     h = warm
     h.append(value=b"1")
     h.run_once()
@@ -657,7 +655,7 @@ def test_an_unknown_error_of_the_broker_renumbers_nothing_that_may_be_written(wa
     assert second.get(0).offset == 2
 
 
-def test_a_disconnect_is_retried_with_the_same_numbers(h: SenderHarness) -> None:
+def test_disconnected_batch_is_retried_with_same_numbers(h: SenderHarness) -> None:
     future = h.append()
     h.run_once()
     h.client.respond(None, disconnected=True)
@@ -671,7 +669,7 @@ def test_a_disconnect_is_retried_with_the_same_numbers(h: SenderHarness) -> None
     assert future.get(0).offset == 4
 
 
-def test_the_epoch_ends_and_a_new_id_is_asked_for() -> None:
+def test_exhausted_epoch_requests_new_producer_id() -> None:
     h = SenderHarness()
     h.append()
     h.get_producer_id(epoch=(1 << 15) - 1)
@@ -722,7 +720,7 @@ def test_a_batch_too_large_for_the_broker_is_split(idempotent: bool) -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_a_record_sent_after_a_split_does_not_join_a_part() -> None:
+def test_new_record_does_not_join_part_of_split_batch() -> None:
     """A part of a split batch takes no more records.
 
     It has its sequence numbers, so another record would share a number with the next batch.
@@ -748,7 +746,7 @@ def test_a_record_sent_after_a_split_does_not_join_a_part() -> None:
     assert (sequence, count) == (4, 1)
 
 
-def test_parts_of_a_batch_that_may_be_written_keep_their_numbers() -> None:
+def test_parts_of_possibly_written_batch_keep_their_numbers() -> None:
     """Parts keep their numbers if the batch may be written: its response was lost, then the size limit was lowered."""
     CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.GZIP, 0.2)
     h = SenderHarness(compression=Compression.of("gzip"), batch_size=1024, linger_ms=0, metadata=metadata_response())
@@ -788,13 +786,13 @@ def test_a_single_record_too_large_fails(h: SenderHarness) -> None:
 # --- the producer id -------------------------------------------------------------------------------------------------
 
 
-def test_an_idle_producer_asks_for_nothing() -> None:
+def test_idle_producer_sends_no_request() -> None:
     h = SenderHarness()
     h.run_once(3)
     assert not h.requests()
 
 
-def test_no_permission_fails_what_waits_and_can_pass() -> None:
+def test_authorization_error_fails_waiting_records_but_not_producer() -> None:
     h = SenderHarness()
     future = h.append()
     h.client.prepare_response(InitProducerIdResponse(error_code=ClusterAuthorizationError.code))
@@ -810,7 +808,7 @@ def test_no_permission_fails_what_waits_and_can_pass() -> None:
     assert later.succeeded()
 
 
-def test_aborted_batches_hold_up_no_new_id(warm: SenderHarness) -> None:
+def test_aborted_batches_do_not_block_new_producer_id(warm: SenderHarness) -> None:
     """Aborted batches do not count as in flight, so a partition can switch to a new producer id.
 
     Their responses come late or never.
@@ -827,7 +825,7 @@ def test_aborted_batches_hold_up_no_new_id(warm: SenderHarness) -> None:
     assert not h.manager.has_inflight_batches(TP1)
 
 
-def test_asking_for_an_id_is_retried() -> None:
+def test_producer_id_request_is_retried() -> None:
     h = SenderHarness()
     h.append()
     h.client.prepare_response(InitProducerIdResponse(error_code=errors.CoordinatorLoadInProgressError.code))
@@ -849,7 +847,7 @@ def test_a_fatal_error_ends_the_producer() -> None:
         h.manager.maybe_fail_with_error()
 
 
-def test_a_connection_lost_while_asking_for_an_id() -> None:
+def test_producer_id_request_is_retried_after_lost_connection() -> None:
     h = SenderHarness()
     future = h.append()
     h.client.prepare_response(InitProducerIdResponse(), disconnected=True)
@@ -863,7 +861,7 @@ def test_a_connection_lost_while_asking_for_an_id() -> None:
     assert future.succeeded()
 
 
-def test_an_authentication_that_fails_while_asking_for_an_id_fails_what_waits_and_can_pass() -> None:
+def test_authentication_error_fails_waiting_records_but_not_producer() -> None:
     h = SenderHarness()
     waiting = h.append()
     for node in nodes(2):
@@ -881,7 +879,7 @@ def test_an_authentication_that_fails_while_asking_for_an_id_fails_what_waits_an
 
 
 @pytest.mark.parametrize("error", [errors.InvalidRequestError, errors.TransactionalIdAuthorizationError])
-def test_a_broker_that_refuses_an_id_for_good_ends_the_producer(error: type[BrokerError]) -> None:
+def test_final_refusal_of_producer_id_ends_producer(error: type[BrokerError]) -> None:
     h = SenderHarness()
     waiting = h.append()
     h.client.prepare_response(InitProducerIdResponse(error_code=error.code))
@@ -894,7 +892,7 @@ def test_a_broker_that_refuses_an_id_for_good_ends_the_producer(error: type[Brok
     assert not h.requests()
 
 
-def test_batches_expire_while_no_id_can_be_had() -> None:
+def test_batches_expire_without_producer_id() -> None:
     h = SenderHarness()
     for node in nodes(2):
         h.client.set_unreachable(node, 10 * DELIVERY_TIMEOUT_MS)
@@ -948,7 +946,7 @@ def test_close_sends_what_is_left() -> None:
     assert not h.client.active
 
 
-def test_close_leaves_no_future_open() -> None:
+def test_close_completes_all_futures() -> None:
     """Close completes the futures of all batches, even of one that is neither queued nor in flight."""
     h = SenderHarness(idempotent=False)
     future = h.append()
@@ -959,7 +957,7 @@ def test_close_leaves_no_future_open() -> None:
         future.get(0)
 
 
-def test_force_close_fails_what_is_left() -> None:
+def test_forced_close_fails_remaining_records() -> None:
     h = SenderHarness(idempotent=False)
     sent, waiting = h.append(), h.append(tp=TP1)
     h.run_once()
@@ -971,7 +969,7 @@ def test_force_close_fails_what_is_left() -> None:
             future.get(0)
 
 
-def test_metrics_count_what_was_sent(h: SenderHarness) -> None:
+def test_metrics_count_sent_records(h: SenderHarness) -> None:
     h.append()
     h.run_once()
     h.respond(NOT_LEADER, -1)
@@ -982,7 +980,7 @@ def test_metrics_count_what_was_sent(h: SenderHarness) -> None:
     assert values["producer-topic-metrics.orders"]["record-retry-total"] == 1
 
 
-def test_each_way_to_read_a_metric_includes_what_was_sent(h: SenderHarness) -> None:
+def test_metrics_read_directly_include_sent_records(h: SenderHarness) -> None:
     """A reporter and a push of telemetry read the metric itself, and not through ``metrics()``."""
     before = {
         (name.group, name.name): metric.metric_value()
@@ -1008,7 +1006,7 @@ def test_idle_metrics_are_published_ten_times_a_second(h: SenderHarness) -> None
     assert h.sender_metrics.publish_if_due(h.clock.now_ms()) == FOREVER_MS
 
 
-def test_a_reporter_may_read_metrics_as_they_come() -> None:
+def test_reporter_may_read_metric_when_it_is_added() -> None:
     h = SenderHarness(idempotent=False)
     read: list[str] = []
 
@@ -1023,7 +1021,7 @@ def test_a_reporter_may_read_metrics_as_they_come() -> None:
     assert "producer-topic-metrics" in read
 
 
-def test_an_abandoned_sender_is_woken_to_end(h: SenderHarness) -> None:
+def test_abandoned_sender_wakes_up_and_ends(h: SenderHarness) -> None:
     """A sender that waits in the selector would otherwise end only when something else happens."""
     woken: list[bool] = []
     h.client.wakeup_hook = lambda: woken.append(h.sender.is_running)

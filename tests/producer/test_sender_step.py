@@ -38,7 +38,7 @@ class Stepped(SenderHarness):
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
-def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
+def test_sender_states_follow_table_of_moves(source: str, target: str) -> None:
     if target in MOVES[source]:
         check_move("a sender", MOVES, source, target)
     else:
@@ -46,12 +46,12 @@ def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
             check_move("a sender", MOVES, source, target)
 
 
-def test_nothing_follows_the_end_and_anything_may_end() -> None:
+def test_closed_is_final_and_reachable_from_every_state() -> None:
     assert not MOVES[CLOSED]
     assert all(CLOSED in MOVES[state] for state in STATES if state != CLOSED)
 
 
-def test_steps_get_an_id_send_and_complete() -> None:
+def test_steps_get_producer_id_then_send_and_complete() -> None:
     h = Stepped()
     future = h.append()
     assert 0 < h.step() <= RETRY_BACKOFF_MS  # one request for an id is in flight
@@ -65,7 +65,7 @@ def test_steps_get_an_id_send_and_complete() -> None:
     assert future.get(0).offset == 3
 
 
-def test_a_step_says_how_long_an_id_is_not_asked_for() -> None:
+def test_step_returns_time_until_next_producer_id_request() -> None:
     h = Stepped()
     h.append()
     h.step()
@@ -79,7 +79,7 @@ def test_a_step_says_how_long_an_id_is_not_asked_for() -> None:
     assert len(h.requests()) == 1
 
 
-def test_a_step_returns_when_a_batch_is_due() -> None:
+def test_step_returns_time_until_batch_is_due() -> None:
     h = Stepped(idempotent=False, linger_ms=40)
     h.append()
     assert h.step() == 40
@@ -115,7 +115,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_the_step_after_the_last_response_looks_at_nothing(looks: list[int]) -> None:
+def test_step_after_last_response_skips_scan(looks: list[int]) -> None:
     h = Stepped(idempotent=False)
     h.sender_metrics.publish(h.clock.now_ms())
     h.clock.advance(10)
@@ -130,7 +130,7 @@ def test_the_step_after_the_last_response_looks_at_nothing(looks: list[int]) -> 
     assert not h.sender_metrics.latencies
 
 
-def test_a_record_after_the_step_that_looked_at_nothing_wakes_the_sender(looks: list[int]) -> None:
+def test_record_after_skipped_scan_wakes_sender(looks: list[int]) -> None:
     h = Stepped(idempotent=False, linger_ms=5)
     h.sender_metrics.publish(h.clock.now_ms())
     h.append()
@@ -147,7 +147,7 @@ def test_a_record_after_the_step_that_looked_at_nothing_wakes_the_sender(looks: 
     assert len(looks) == 3
 
 
-def test_metrics_that_a_response_adds_are_published_soon(looks: list[int]) -> None:
+def test_response_metrics_are_published_soon(looks: list[int]) -> None:
     """The step that sent the record has published the metrics before; no other check would be due for long."""
     h = Stepped(idempotent=False)
     h.clock.advance(10 * PUBLISH_INTERVAL_MS)
@@ -159,7 +159,7 @@ def test_metrics_that_a_response_adds_are_published_soon(looks: list[int]) -> No
     assert not h.sender_metrics.latencies
 
 
-def test_an_id_that_is_not_settled_is_looked_at_without_batches(looks: list[int]) -> None:
+def test_pending_producer_id_is_checked_without_batches(looks: list[int]) -> None:
     h = Stepped()
     h.sender_metrics.publish(h.clock.now_ms())
     h.append()
@@ -220,7 +220,7 @@ def test_a_poll_that_fails_is_followed_by_a_wait() -> None:
     assert h.clock.now_ms() == before_ms + RETRY_BACKOFF_MS
 
 
-def test_draining_ends_with_the_last_response() -> None:
+def test_closing_sender_ends_with_last_response() -> None:
     h = Stepped(idempotent=False, linger_ms=10_000)
     future = h.append()
     h.step()
@@ -253,7 +253,7 @@ def test_a_forced_close_ends_with_the_next_step_even_during_the_backoff(monkeypa
     assert h.step() == 0
 
 
-def test_an_abandoned_sender_takes_no_more_records() -> None:
+def test_abandoned_sender_refuses_records() -> None:
     h = Stepped(idempotent=False)
     h.sender.abandon()
     h.step()

@@ -54,20 +54,20 @@ def test_waiting_for_a_record_in_a_callback_is_refused(make: Make, wait: str) ->
     assert [record.value for _, record in brokers.received] == [b"with a callback", b"another"]
 
 
-def test_looking_without_waiting_is_allowed_in_a_callback(make: Make) -> None:
+def test_get_without_waiting_is_allowed_in_callback(make: Make) -> None:
     producer, _ = make()
     error = outcome_in_callback(producer, lambda: producer.send(TOPIC, b"another", partition=0).get(0))
     assert isinstance(error, KafkaTimeoutError)
 
 
-def test_a_future_that_is_done_is_returned_in_a_callback(make: Make) -> None:
+def test_get_of_done_future_is_allowed_in_callback(make: Make) -> None:
     producer, _ = make()
     done = producer.send(TOPIC, b"first", partition=0)
     done.get(WAIT_S)
     assert outcome_in_callback(producer, lambda: done.get(WAIT_S)) is None
 
 
-def test_a_future_of_another_producer_can_be_waited_for_in_a_callback(make: Make) -> None:
+def test_callback_may_wait_for_future_of_other_producer(make: Make) -> None:
     producer, _ = make()
     other, _ = make()
     assert outcome_in_callback(producer, lambda: other.send(TOPIC, b"there", partition=0).get(WAIT_S)) is None

@@ -193,12 +193,12 @@ steps = st.lists(usual | usual | usual | st.sampled_from(("expire", "rest", "mov
 
 @settings(max_examples=150, deadline=None)
 @given(configs, steps, st.integers(0, 1 << 30))
-def test_senders(twins: tuple[Twin, Twin], config: dict[str, Any], steps: list[str], seed: int) -> None:
+def test_senders_behave_alike(twins: tuple[Twin, Twin], config: dict[str, Any], steps: list[str], seed: int) -> None:
     python, c = (run(twin, config, steps, seed) for twin in twins)
     assert c == python
 
 
-def test_the_usual_batches_are_not_left_to_the_twin(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_batches_take_compiled_path(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
     """A fallback would be slow without any other symptom."""
     twin = twins[1]
     world = World(twin, {"codec": "none"}, 1)

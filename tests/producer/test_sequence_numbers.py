@@ -62,7 +62,7 @@ FAULTS: dict[str, Callable[[EmbeddedCluster], object]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("left", [1, 2, 3, 6, 8])
 @pytest.mark.parametrize("batch_size", [1, 150])
-def test_all_are_written_once_and_in_order(fault: str, left: int, batch_size: int) -> None:
+def test_records_are_written_once_and_in_order_across_epochs(fault: str, left: int, batch_size: int) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TP.topic, partitions=2)
         with KafkaProducer(
@@ -85,7 +85,7 @@ def test_all_are_written_once_and_in_order(fault: str, left: int, batch_size: in
         assert other.offset == 1
 
 
-def test_the_bump_waits_for_what_is_in_flight() -> None:
+def test_epoch_bump_waits_for_batches_in_flight() -> None:
     h = SenderHarness()
     entry = start_near_the_end(h, 3)
     h.append()
@@ -115,7 +115,7 @@ def test_the_bump_waits_for_what_is_in_flight() -> None:
     assert (entry.next_sequence, entry.last_acked_sequence) == (1, 0)
 
 
-def test_parts_of_a_split_batch_share_the_last_numbers() -> None:
+def test_parts_of_split_batch_share_last_sequence_numbers() -> None:
     h = SenderHarness(compression=Compression.of("gzip"), batch_size=16 * 1024)
     start_near_the_end(h, 4)
     futures = [h.append(value=b"v" * 10) for _ in range(4)]
@@ -141,7 +141,7 @@ def test_parts_of_a_split_batch_share_the_last_numbers() -> None:
     assert last.get(0)
 
 
-def test_a_retry_that_is_out_of_order_may_be_written() -> None:
+def test_out_of_order_retry_keeps_its_number() -> None:
     """A retry that is out of order keeps its number, because the first attempt may be in the log.
 
     A broker remembers only five batches.
@@ -173,7 +173,7 @@ def test_a_retry_that_is_out_of_order_may_be_written() -> None:
 
 
 @pytest.mark.parametrize(("numbers", "first_seed"), [(3, 50_000), (12, 500_700), (40, 600_000)])
-def test_few_numbers_in_any_schedule(monkeypatch: pytest.MonkeyPatch, numbers: int, first_seed: int) -> None:
+def test_order_holds_with_few_sequence_numbers(monkeypatch: pytest.MonkeyPatch, numbers: int, first_seed: int) -> None:
     """Random schedules of faults preserve order when an epoch has few sequence numbers."""
 
     def has_sequences_for(entry: TxnPartitionEntry, batch: Any) -> bool:

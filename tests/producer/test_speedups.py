@@ -165,7 +165,7 @@ def build(
     base_offset=0,
     magic=2,
 )
-def test_builders(
+def test_python_and_c_build_same_batches(
     twins: tuple[Twin, Twin],
     records: list[Append],
     codec: str,
@@ -183,13 +183,13 @@ def test_builders(
 
 
 @given(st.binary(max_size=70))
-def test_murmur2(twins: tuple[Twin, Twin], key: bytes) -> None:
+def test_python_and_c_murmur2_are_equal(twins: tuple[Twin, Twin], key: bytes) -> None:
     python, c = (twin.hashing.murmur2 for twin in twins)
     assert c(key) == python(key) == c(bytearray(key)) == python(bytearray(key))
 
 
 @pytest.mark.parametrize("key", ["text", 5, None])
-def test_murmur2_of_what_is_no_key(twins: tuple[Twin, Twin], key: Any) -> None:
+def test_murmur2_refuses_other_types(twins: tuple[Twin, Twin], key: Any) -> None:
     for twin in twins:
         with pytest.raises((TypeError, struct.error)):
             twin.hashing.murmur2(key)
@@ -390,14 +390,14 @@ def run(twin: Twin, config: dict[str, Any], todo: list[tuple[Any, ...]], seed: i
     seed=2,
     auto_tick_ms=0,
 )
-def test_producers(
+def test_python_and_c_producers_behave_alike(
     twins: tuple[Twin, Twin], config: dict[str, Any], todo: list[tuple[Any, ...]], seed: int, auto_tick_ms: int
 ) -> None:
     python, c = (run(twin, config, todo, seed, auto_tick_ms) for twin in twins)
     assert c == python
 
 
-def test_many_records_fill_the_same_batches(twins: tuple[Twin, Twin]) -> None:
+def test_python_and_c_producers_fill_same_batches(twins: tuple[Twin, Twin]) -> None:
     rng = random.Random(5)
     todo: list[tuple[Any, ...]] = []
     for number in range(3000):
@@ -411,7 +411,7 @@ def test_many_records_fill_the_same_batches(twins: tuple[Twin, Twin]) -> None:
         assert c == python
 
 
-def test_a_batch_without_room_is_closed_and_noted_for_the_sender(twins: tuple[Twin, Twin]) -> None:
+def test_full_batch_is_closed_and_reported_to_sender(twins: tuple[Twin, Twin]) -> None:
     """Otherwise it would linger, if the next batch is for another partition."""
     told = []
     for twin in twins:
@@ -429,7 +429,7 @@ def test_a_batch_without_room_is_closed_and_noted_for_the_sender(twins: tuple[Tw
     assert told[0] == told[1]
 
 
-def test_the_compiled_methods_are_in_their_places(twins: tuple[Twin, Twin]) -> None:
+def test_compiled_send_replaces_python_send(twins: tuple[Twin, Twin]) -> None:
     python, c = (twin.kafka_producer.KafkaProducer for twin in twins)
     assert inspect.isfunction(python.send)
     assert not inspect.isfunction(c.send)
@@ -437,7 +437,7 @@ def test_the_compiled_methods_are_in_their_places(twins: tuple[Twin, Twin]) -> N
     assert list(inspect.signature(c.send).parameters) == list(inspect.signature(python.send).parameters)
 
 
-def test_ordinary_records_are_not_left_to_the_twin(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_records_take_compiled_path(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordinary records take the compiled path; a fallback would be slow without any other symptom."""
     world = World(twins[1], {"value.serializer": serialize}, 1, 0)
     for partition in (None, 0, 1, 2):
@@ -456,7 +456,7 @@ def test_ordinary_records_are_not_left_to_the_twin(twins: tuple[Twin, Twin], mon
     world.end()
 
 
-def test_borrowing_is_not_left_to_the_twin(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_borrowing_takes_compiled_path(twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory is short, most batches outgrow their first memory."""
     world = World(twins[1], {"batch.size": 4000, "buffer.memory": 7000}, 1, 0)
     pool = world.parts.accumulator._pool

@@ -133,7 +133,7 @@ def again(producer: KafkaProducer[Any, Any], call: Callable[[], object]) -> None
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
 @pytest.mark.parametrize("every", [23, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-def test_an_exception_at_any_place_of_the_end(commits: bool, every: int, is_v2: bool) -> None:
+def test_exception_anywhere_in_commit_or_abort_is_recoverable(commits: bool, every: int, is_v2: bool) -> None:
     clients = []
     for place in places(every=every):
         with place:
@@ -152,7 +152,7 @@ def test_an_exception_at_any_place_of_the_end(commits: bool, every: int, is_v2: 
 
 
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
-def test_an_exception_at_any_place_of_sent_offsets(is_v2: bool) -> None:
+def test_exception_anywhere_in_send_offsets_is_recoverable(is_v2: bool) -> None:
     """The interrupted call may or may not take place; the transaction can be committed, and has a later call's."""
     clients = []
     for place in places(every=23):
@@ -170,7 +170,7 @@ def test_an_exception_at_any_place_of_sent_offsets(is_v2: bool) -> None:
 
 
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
-def test_an_exception_at_any_place_of_init(is_v2: bool) -> None:
+def test_exception_anywhere_in_init_is_recoverable(is_v2: bool) -> None:
     for place in places(every=17):
         with place:
             client = Client(brokers=TransactionalBrokers, enable_idempotence=True, transactional_id="t")
@@ -188,7 +188,7 @@ def test_an_exception_at_any_place_of_init(is_v2: bool) -> None:
 
 
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
-def test_an_exception_at_any_place_of_a_block(is_v2: bool) -> None:
+def test_exception_anywhere_in_transaction_block_commits_all_or_nothing(is_v2: bool) -> None:
     """``with producer.transaction()`` leaves a producer that can be closed; what it commits, it commits whole."""
     clients = []
 
@@ -207,7 +207,7 @@ def test_an_exception_at_any_place_of_a_block(is_v2: bool) -> None:
 
 
 @pytest.mark.parametrize("phase", ["prepare", "complete"])
-def test_an_exception_at_any_place_of_two_phases(phase: str) -> None:
+def test_exception_anywhere_in_two_phase_commit_is_recoverable(phase: str) -> None:
     clients = []
     for place in places(every=37):
         with place:

@@ -11,7 +11,7 @@ from pykclient.producer.transactions.transaction_state import MOVES, STATES
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(STATES, STATES)))
-def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
+def test_transaction_states_follow_table_of_moves(source: str, target: str) -> None:
     if target in MOVES[source]:
         check_move("a producer id", MOVES, source, target)
     else:
@@ -19,6 +19,6 @@ def test_only_the_tables_moves_are_allowed(source: str, target: str) -> None:
             check_move("a producer id", MOVES, source, target)
 
 
-def test_a_fatal_error_can_follow_anything_and_nothing_follows_it() -> None:
+def test_fatal_error_is_final_and_reachable_from_every_state() -> None:
     assert all("FATAL_ERROR" in MOVES[state] for state in STATES)
     assert MOVES["FATAL_ERROR"] == {"FATAL_ERROR"}

@@ -80,7 +80,7 @@ def test_init_finds_the_coordinator_and_gets_an_id() -> None:
     assert h.transactions.current_state == state.READY
 
 
-def test_v2_adds_partitions_by_writing_to_them_and_gets_a_new_epoch_at_the_end(v2: TransactionHarness) -> None:
+def test_v2_adds_partitions_implicitly_and_bumps_epoch_at_end(v2: TransactionHarness) -> None:
     for epoch in range(3):
         futures = v2.begin(TP0, TP1)
         v2.commit()
@@ -100,7 +100,7 @@ def test_v1_adds_partitions_first_and_keeps_its_epoch(v1: TransactionHarness) ->
         v1.log.clear()
 
 
-def test_v1_adds_a_later_partition_with_a_request_of_its_own(v1: TransactionHarness) -> None:
+def test_v1_adds_later_partition_by_separate_request(v1: TransactionHarness) -> None:
     v1.begin(TP0)
     v1.rounds()
     v1.append(TP1)
@@ -112,7 +112,7 @@ def test_v1_adds_a_later_partition_with_a_request_of_its_own(v1: TransactionHarn
     ]
 
 
-def test_offsets_in_v1(v1: TransactionHarness) -> None:
+def test_v1_adds_group_before_committing_offsets(v1: TransactionHarness) -> None:
     v1.begin()
     v1.send_offsets()
     v1.send_offsets()
@@ -164,7 +164,7 @@ def test_a_commit_waits_for_offsets_that_are_retried(h: TransactionHarness) -> N
     assert h.names()[-2:] == ["TxnOffsetCommit", "EndTxn"]
 
 
-def test_an_abort_ends_a_call_for_offsets_that_timed_out(h: TransactionHarness) -> None:
+def test_abort_ends_timed_out_send_offsets(h: TransactionHarness) -> None:
     h.fail("TxnOffsetCommit", *[CoordinatorLoadInProgressError] * 100)
     h.begin(TP0)
     offsets = h.transactions.send_offsets({TP0: OffsetAndMetadata(7)}, ConsumerGroupMetadata("g"))
@@ -173,7 +173,7 @@ def test_an_abort_ends_a_call_for_offsets_that_timed_out(h: TransactionHarness) 
     assert isinstance(offsets.error, TransactionAbortedError)
 
 
-def test_offsets_in_v2(v2: TransactionHarness) -> None:
+def test_v2_commits_offsets_without_adding_group(v2: TransactionHarness) -> None:
     v2.begin()
     v2.send_offsets(ConsumerGroupMetadata("g"))
     v2.abort()
@@ -188,7 +188,7 @@ def test_a_transaction_without_records_needs_no_request(h: TransactionHarness) -
     assert not h.log
 
 
-def test_one_request_at_a_time(v1: TransactionHarness) -> None:
+def test_transaction_requests_are_sent_one_at_a_time(v1: TransactionHarness) -> None:
     v1.held = {"AddPartitionsToTxn"}
     v1.begin(TP0)
     v1.rounds()
@@ -211,7 +211,7 @@ def test_a_commit_waits_for_all_records(h: TransactionHarness) -> None:
     assert h.log[-1][:2] == ("EndTxn", "commit")
 
 
-def test_a_call_has_its_result_as_soon_as_its_response_is_read(h: TransactionHarness) -> None:
+def test_call_completes_as_soon_as_its_response_is_read(h: TransactionHarness) -> None:
     """No further round of the sender is needed, so a caller that drives returns at once."""
     h.held = {"EndTxn"}
     h.begin(TP0)
@@ -236,7 +236,7 @@ def test_a_commit_does_not_linger() -> None:
     assert future.succeeded()
 
 
-def test_an_abort_drops_what_was_not_sent_and_waits_for_the_rest(h: TransactionHarness) -> None:
+def test_abort_drops_unsent_records_and_waits_for_others(h: TransactionHarness) -> None:
     h.held = {"Produce"}
     (sent,) = h.begin(TP0)
     h.rounds()
@@ -313,14 +313,14 @@ def test_v1_gets_a_new_epoch_after_a_request_without_a_response(v1: TransactionH
     assert "InitProducerId" not in [entry[0] for entry in v1.log]
 
 
-def test_v2_needs_no_new_epoch_after_a_request_without_a_response(v2: TransactionHarness) -> None:
+def test_v2_keeps_epoch_after_lost_response(v2: TransactionHarness) -> None:
     v2.fail("EndTxn", LOST)
     v2.begin(TP0)
     v2.commit()
     assert "InitProducerId" not in [entry[0] for entry in v2.log[2:]]
 
 
-def test_old_brokers_give_no_new_epoch_after_a_request_without_a_response() -> None:
+def test_old_brokers_keep_epoch_after_lost_response() -> None:
     h = TransactionHarness(v2=False, init_version=2)
     h.init()
     h.log.clear()
@@ -333,7 +333,7 @@ def test_old_brokers_give_no_new_epoch_after_a_request_without_a_response() -> N
 
 
 @pytest.mark.parametrize("error", [ProducerFencedError, TransactionalIdAuthorizationError])
-def test_a_commit_has_succeeded_even_if_there_is_no_new_epoch(v1: TransactionHarness, error: type[BrokerError]) -> None:
+def test_commit_succeeds_even_if_new_epoch_is_refused(v1: TransactionHarness, error: type[BrokerError]) -> None:
     v1.fail("EndTxn", LOST)
     v1.fail("InitProducerId", error)
     v1.begin(TP0)
@@ -352,7 +352,7 @@ def test_retries_back_off(v2: TransactionHarness) -> None:
     assert v2.clock.now_ms() - started_ms >= 10 * 50
 
 
-def test_a_coordinator_whose_broker_is_down_is_looked_up_again(v2: TransactionHarness) -> None:
+def test_coordinator_on_dead_broker_is_looked_up_again(v2: TransactionHarness) -> None:
     from tests.producer.harness import nodes
 
     v2.begin(TP0)
@@ -369,7 +369,7 @@ def test_a_coordinator_whose_broker_is_down_is_looked_up_again(v2: TransactionHa
 @pytest.mark.parametrize(
     "error", [RecordTooLargeError, InvalidTxnStateError, InvalidProducerEpochError, OutOfOrderSequenceError]
 )
-def test_a_failed_record_leaves_only_abort(h: TransactionHarness, error: type[BrokerError]) -> None:
+def test_failed_record_allows_only_abort(h: TransactionHarness, error: type[BrokerError]) -> None:
     h.fail("Produce", error)
     (future,) = h.begin(TP0)
     h.rounds()
@@ -391,7 +391,7 @@ def test_a_failed_record_leaves_only_abort(h: TransactionHarness, error: type[Br
     assert h.log[-2] == ("Produce", 13 if h.transactions.is_v2 else 11, 0, 1, 0)
 
 
-def test_an_error_during_the_commit_is_raised_by_it(h: TransactionHarness) -> None:
+def test_error_during_commit_is_raised_by_commit(h: TransactionHarness) -> None:
     h.fail("Produce", TopicAuthorizationError)
     h.begin(TP0, TP1)
     with pytest.raises(TransactionAbortableError, match="is not authorized for WRITE"):
@@ -402,7 +402,7 @@ def test_an_error_during_the_commit_is_raised_by_it(h: TransactionHarness) -> No
 
 
 @pytest.mark.parametrize("is_v2", [True, False])
-def test_an_expired_record_leaves_only_abort(is_v2: bool) -> None:
+def test_expired_record_allows_only_abort(is_v2: bool) -> None:
     h = TransactionHarness(v2=is_v2, delivery_timeout_ms=DELIVERY_TIMEOUT_MS // 3)
     h.init()
     h.held = {"Produce"}
@@ -435,7 +435,7 @@ def test_an_expired_record_leaves_only_abort(is_v2: bool) -> None:
         ("EndTxn", UnknownProducerIdError, TransactionAbortableError),
     ],
 )
-def test_errors_that_can_be_aborted(
+def test_abortable_errors_allow_abort(
     v1: TransactionHarness, name: str, error: type[BrokerError], raised: type[KafkaError]
 ) -> None:
     v1.fail(name, error)
@@ -476,7 +476,7 @@ def test_a_fenced_producer_can_only_be_closed(name: str, error: type[BrokerError
             call()
 
 
-def test_a_transaction_that_was_open_for_too_long_is_named(h: TransactionHarness) -> None:
+def test_fencing_error_names_exceeded_transaction_timeout(h: TransactionHarness) -> None:
     h.begin(TP0)
     h.rounds()
     h.clock.advance(TRANSACTION_TIMEOUT_MS)
@@ -485,7 +485,7 @@ def test_a_transaction_that_was_open_for_too_long_is_named(h: TransactionHarness
         h.commit()
 
 
-def test_a_transaction_that_was_ended_for_a_successor_is_fenced() -> None:
+def test_transaction_ended_for_successor_is_fenced() -> None:
     """Until the successor has its epoch, the coordinator refuses the state and not the epoch."""
     h = TransactionHarness(v2=True)
     h.init()
@@ -498,7 +498,7 @@ def test_a_transaction_that_was_ended_for_a_successor_is_fenced() -> None:
         h.transactions.begin_abort()
 
 
-def test_a_former_coordinator_that_knows_of_no_transaction_is_not_believed() -> None:
+def test_refusal_of_former_coordinator_is_retried() -> None:
     """A broker that was paused may still take itself for the coordinator."""
     h = TransactionHarness(v2=True)
     h.init()
@@ -543,7 +543,7 @@ def test_fatal_errors(name: str, error: type[BrokerError]) -> None:
 
 
 @pytest.mark.parametrize("error", [TransactionalIdAuthorizationError, ClusterAuthorizationError])
-def test_init_can_be_repeated_once_its_permission_is_there(error: type[BrokerError]) -> None:
+def test_init_can_be_repeated_after_authorization_error(error: type[BrokerError]) -> None:
     h = TransactionHarness()
     h.fail("InitProducerId", error)
     with pytest.raises(error):
@@ -553,7 +553,7 @@ def test_init_can_be_repeated_once_its_permission_is_there(error: type[BrokerErr
     h.commit()
 
 
-def test_an_abort_that_cannot_be_made_is_fatal(h: TransactionHarness) -> None:
+def test_refused_abort_is_fatal(h: TransactionHarness) -> None:
     h.begin(TP0)
     h.rounds()
     h.fail("EndTxn", TransactionAbortableError)
@@ -562,7 +562,7 @@ def test_an_abort_that_cannot_be_made_is_fatal(h: TransactionHarness) -> None:
     assert h.transactions.has_fatal_error
 
 
-def test_old_brokers_cannot_go_on_after_a_gap() -> None:
+def test_sequence_gap_is_fatal_with_old_brokers() -> None:
     h = TransactionHarness(v2=False, init_version=2)
     h.init()
     h.fail("Produce", RecordTooLargeError)
@@ -575,7 +575,7 @@ def test_old_brokers_cannot_go_on_after_a_gap() -> None:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def test_calls_before_init_say_so() -> None:
+def test_calls_before_init_are_refused() -> None:
     h = TransactionHarness()
     for call in (h.transactions.begin_transaction, h.transactions.begin_commit, h.transactions.begin_abort):
         with pytest.raises(IllegalStateError, match=r"call init_transactions\(\) first"):
@@ -584,7 +584,7 @@ def test_calls_before_init_say_so() -> None:
         h.append()
 
 
-def test_calls_without_a_transaction_say_so(h: TransactionHarness) -> None:
+def test_calls_without_transaction_are_refused(h: TransactionHarness) -> None:
     for call in (h.transactions.begin_commit, h.transactions.begin_abort):
         with pytest.raises(IllegalStateError, match=r"there is no transaction: begin_transaction\(\) begins one"):
             call()
@@ -594,7 +594,7 @@ def test_calls_without_a_transaction_say_so(h: TransactionHarness) -> None:
         h.transactions.begin_init()
 
 
-def test_begin_inside_of_a_transaction_says_so(h: TransactionHarness) -> None:
+def test_begin_inside_transaction_is_refused(h: TransactionHarness) -> None:
     h.begin()
     with pytest.raises(IllegalStateError, match="a transaction is open"):
         h.transactions.begin_transaction()
@@ -621,7 +621,7 @@ def test_a_call_that_timed_out_can_be_repeated_and_no_other_made(h: TransactionH
     h.transactions.begin_transaction()
 
 
-def test_a_call_that_has_succeeded_after_its_timeout_needs_no_repetition(h: TransactionHarness) -> None:
+def test_call_succeeding_after_timeout_need_not_be_repeated(h: TransactionHarness) -> None:
     for end in (h.transactions.begin_commit, h.transactions.begin_abort):
         h.begin(TP0)
         result = end()
@@ -631,7 +631,7 @@ def test_a_call_that_has_succeeded_after_its_timeout_needs_no_repetition(h: Tran
         h.complete(h.transactions.begin_abort())
 
 
-def test_a_call_that_has_failed_after_its_timeout_must_be_repeated(h: TransactionHarness) -> None:
+def test_call_failing_after_timeout_must_be_repeated(h: TransactionHarness) -> None:
     h.begin(TP0)
     result = h.transactions.begin_commit()
     h.transactions.transition_to_abortable_error(RuntimeError("no"))
@@ -675,7 +675,7 @@ def test_close_waits_for_a_commit(h: TransactionHarness) -> None:
     assert h.log[-1][:2] == ("EndTxn", "commit")
 
 
-def test_close_gives_up_once_the_coordinator_aborts_by_itself(h: TransactionHarness) -> None:
+def test_close_stops_waiting_after_transaction_timeout(h: TransactionHarness) -> None:
     h.held = {"EndTxn"}
     h.begin(TP0)
     h.rounds()
@@ -686,7 +686,7 @@ def test_close_gives_up_once_the_coordinator_aborts_by_itself(h: TransactionHarn
     assert h.sender.is_closed
 
 
-def test_a_forced_close_fails_the_calls_that_wait(h: TransactionHarness) -> None:
+def test_forced_close_fails_waiting_calls(h: TransactionHarness) -> None:
     h.held = {"EndTxn"}
     h.begin(TP0)
     result = h.transactions.begin_commit()
@@ -698,7 +698,7 @@ def test_a_forced_close_fails_the_calls_that_wait(h: TransactionHarness) -> None
     assert isinstance(result.error, KafkaError)
 
 
-def test_nothing_is_left_over(h: TransactionHarness) -> None:
+def test_transactions_leave_no_memory_or_state_behind(h: TransactionHarness) -> None:
     """Many transactions with errors in between leave no memory and no bookkeeping behind."""
     for number in range(12):
         if number % 3 == 1:

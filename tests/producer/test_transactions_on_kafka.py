@@ -138,7 +138,7 @@ def test_every_generation(kafka: KafkaCluster, generation: int, topic: str) -> N
     check_committed(kafka.bootstrap_servers, topic)
 
 
-def test_a_change_of_the_generation_between_transactions(kafka: KafkaCluster, topic: str) -> None:
+def test_transaction_version_may_change_between_transactions(kafka: KafkaCluster, topic: str) -> None:
     kafka.create_topic(topic)
     set_transaction_version(kafka, 1)
     with transactional(kafka.bootstrap_servers, topic) as producer:
@@ -177,7 +177,7 @@ def test_the_context_manager(any_kafka: AnyKafka, topic: str) -> None:
     assert committed_values(any_kafka.bootstrap_servers, topic, 2) == [b"1", b"3"]
 
 
-def test_columns_and_callbacks(any_kafka: AnyKafka, topic: str) -> None:
+def test_send_batch_and_callbacks_work_in_transactions(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=3)
     heard: list[Exception | None] = []
     with transactional(any_kafka.bootstrap_servers, topic) as producer:
@@ -212,7 +212,7 @@ def test_offsets_are_committed_with_the_transaction(any_kafka: AnyKafka, topic: 
         assert reader.committed(tp) == 8
 
 
-def test_offsets_of_a_member_that_was_left_behind_are_refused(any_kafka: AnyKafka, topic: str) -> None:
+def test_offsets_of_stale_group_member_are_refused(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
     tp = TopicPartition(topic, 0)

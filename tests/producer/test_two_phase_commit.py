@@ -67,7 +67,7 @@ def test_a_prepared_state_is_stored_as_text() -> None:
 
 
 @pytest.mark.parametrize("empty", [None, ""])
-def test_an_empty_text_is_no_transaction(empty: str | None) -> None:
+def test_empty_state_has_no_transaction(empty: str | None) -> None:
     nothing = PreparedTxnState(empty)
     assert nothing == PreparedTxnState() == PreparedTxnState.of(-1, -1)
     assert (str(nothing), nothing.producer_id, nothing.epoch) == ("", -1, -1)
@@ -78,12 +78,12 @@ def test_an_empty_text_is_no_transaction(empty: str | None) -> None:
     "text",
     ["4711", "4711:", ":3", "4711:3:", "-1:3", "1:-1", " 1:3", "1:3\n", "1:32768", f"{1 << 63}:0", "\u0661:3", 5],
 )
-def test_other_texts_are_refused(text: Any) -> None:
+def test_invalid_prepared_states_are_refused(text: Any) -> None:
     with pytest.raises(IllegalArgumentError, match="is not a prepared state"):
         PreparedTxnState(text)
 
 
-def test_the_state_to_complete_is_checked() -> None:
+def test_complete_requires_prepared_txn_state() -> None:
     with pytest.raises(IllegalArgumentError, match=r"must be a PreparedTxnState: .* PreparedTxnState\(text\)"):
         checked_prepared_state("4711:3")
 
@@ -113,7 +113,7 @@ def test_prepare_sends_the_records_and_complete_commits(h: TransactionHarness) -
 
 
 @pytest.mark.parametrize("other", ["", "13:1", "14:0"])
-def test_another_state_aborts(h: TransactionHarness, other: str) -> None:
+def test_complete_with_other_state_aborts(h: TransactionHarness, other: str) -> None:
     h.begin(TP0)
     h.prepare()
     h.complete_prepared(PreparedTxnState(other))
@@ -144,7 +144,7 @@ def test_each_transaction_has_its_own_state(h: TransactionHarness) -> None:
     ]
 
 
-def test_a_producer_that_was_replaced_aborts_nothing_of_its_successor(h: TransactionHarness) -> None:
+def test_replaced_producer_does_not_abort_successors_transaction(h: TransactionHarness) -> None:
     """InitProducerId with an old epoch would abort a transaction that a database has committed."""
     h.begin()
     prepared = h.prepare()
@@ -197,7 +197,7 @@ def test_a_failed_record_cannot_be_prepared(h: TransactionHarness) -> None:
     h.complete_prepared(h.prepare())
 
 
-def test_nothing_else_may_follow_a_prepare(h: TransactionHarness) -> None:
+def test_other_calls_are_refused_after_prepare(h: TransactionHarness) -> None:
     h.begin(TP0)
     h.prepare()
     manager = h.transactions
@@ -254,7 +254,7 @@ def test_a_prepare_that_timed_out_can_be_aborted(h: TransactionHarness, begun: b
     assert h.transactions.current_state == state.READY
 
 
-def test_a_prepare_that_has_ended_unseen_can_be_aborted(h: TransactionHarness) -> None:
+def test_prepare_completed_after_timeout_can_be_aborted(h: TransactionHarness) -> None:
     h.begin(TP0)
     h.transactions.begin_prepare()
     h.rounds()
@@ -299,7 +299,7 @@ def test_a_prepared_transaction_never_times_out(h: TransactionHarness) -> None:
     h.complete_prepared(prepared)
 
 
-def test_a_fenced_producer_says_who_decides_now(h: TransactionHarness) -> None:
+def test_fencing_error_names_who_decides_prepared_transaction(h: TransactionHarness) -> None:
     h.begin(TP0)
     prepared = h.prepare()
     h.clock.advance(10 * TRANSACTION_TIMEOUT_MS)
@@ -308,7 +308,7 @@ def test_a_fenced_producer_says_who_decides_now(h: TransactionHarness) -> None:
         h.complete_prepared(prepared)
 
 
-def test_a_fatal_error_says_how_the_prepared_transaction_ends(h: TransactionHarness) -> None:
+def test_fatal_error_names_fate_of_prepared_transaction(h: TransactionHarness) -> None:
     h.begin(TP0)
     prepared = h.prepare()
     h.fail("EndTxn", UnknownServerError)
@@ -343,7 +343,7 @@ def test_close_waits_for_the_end_of_a_prepared_transaction(h: TransactionHarness
     assert h.log[-1] == ("EndTxn", "commit", 0)
 
 
-def test_close_aborts_what_was_not_prepared_yet(h: TransactionHarness) -> None:
+def test_close_aborts_unprepared_transaction(h: TransactionHarness) -> None:
     h.held = {"Produce"}
     h.begin(TP0)
     h.transactions.begin_prepare()
@@ -370,14 +370,14 @@ def test_init_finds_a_prepared_transaction() -> None:
 
 
 @pytest.mark.parametrize(("stored", "end"), [("13:4", "commit"), ("13:3", "abort"), ("", "abort")])
-def test_the_next_producer_ends_it_in_its_own_epoch(successor: TransactionHarness, stored: str, end: str) -> None:
+def test_next_producer_completes_in_its_own_epoch(successor: TransactionHarness, stored: str, end: str) -> None:
     successor.complete_prepared(PreparedTxnState(stored))
     assert successor.log == [("EndTxn", end, 6)]
     successor.begin(TP0)
     assert successor.prepare() == PreparedTxnState("13:7")
 
 
-def test_without_a_prepared_transaction_there_is_nothing_to_complete() -> None:
+def test_complete_without_prepared_transaction_sends_nothing() -> None:
     h = two_phases()
     h.complete(h.transactions.begin_init(True))
     h.log.clear()
@@ -389,14 +389,14 @@ def test_without_a_prepared_transaction_there_is_nothing_to_complete() -> None:
         h.complete_prepared(PreparedTxnState("13:4"))
 
 
-def test_init_aborts_what_it_is_not_to_keep() -> None:
+def test_init_without_keep_aborts_prepared_transaction() -> None:
     h = two_phases()
     h.ongoing = (PRODUCER_ID, 4)
     h.init()
     assert h.transactions.current_state == state.READY
 
 
-def test_an_init_that_timed_out_is_repeated_with_the_same_argument() -> None:
+def test_timed_out_init_must_be_repeated_with_same_argument() -> None:
     h = two_phases()
     h.ongoing, h.held = (PRODUCER_ID, 4), {"InitProducerId"}
     result = h.transactions.begin_init(True)
@@ -414,7 +414,7 @@ def test_an_init_that_timed_out_is_repeated_with_the_same_argument() -> None:
 # --- what the brokers do not allow -----------------------------------------------------------------------------------
 
 
-def test_without_the_setting_there_are_no_two_phases() -> None:
+def test_two_phase_calls_need_their_setting() -> None:
     h = TransactionHarness(init_version=6)
     with pytest.raises(IllegalStateError, match=r"transaction\.two\.phase\.commit\.enable=True"):
         h.transactions.begin_init(True)
@@ -428,7 +428,7 @@ def test_without_the_setting_there_are_no_two_phases() -> None:
     h.commit()
 
 
-def test_brokers_without_version_6() -> None:
+def test_brokers_without_init_producer_id_v6_are_refused() -> None:
     h = two_phases()
     result = h.transactions.begin_init()
     while ("FindCoordinator", 1, "payments") not in h.log:
@@ -441,7 +441,7 @@ def test_brokers_without_version_6() -> None:
     assert h.transactions.has_fatal_error
 
 
-def test_brokers_that_do_not_allow_two_phases() -> None:
+def test_init_error_explains_brokers_without_two_phase_setting() -> None:
     h = two_phases()
     h.fail("InitProducerId", TransactionalIdAuthorizationError)
     with pytest.raises(TransactionalIdAuthorizationError, match="the brokers must also have that setting, and the pri"):
@@ -449,7 +449,7 @@ def test_brokers_that_do_not_allow_two_phases() -> None:
     h.init()  # once they do
 
 
-def test_brokers_that_cannot_keep_a_transaction() -> None:
+def test_keep_prepared_txn_fails_if_brokers_refuse_it() -> None:
     h = two_phases()
     h.fail("InitProducerId", UnsupportedVersionError)
     with pytest.raises(UnsupportedVersionError, match="refuse keep_prepared_txn=True"):
@@ -458,7 +458,7 @@ def test_brokers_that_cannot_keep_a_transaction() -> None:
     assert h.transactions.current_state == state.READY
 
 
-def test_the_first_generation_has_no_two_phases() -> None:
+def test_transaction_version_1_has_no_two_phase_commit() -> None:
     h = two_phases(v2=False)
     with pytest.raises(UnsupportedVersionError, match=r"transaction\.version of the cluster to 2"):
         h.init()

@@ -79,7 +79,7 @@ def committed(servers: str, topic: str, count: int) -> list[bytes]:
 # --- embedded and real -----------------------------------------------------------------------------------------------
 
 
-def test_prepare_and_complete(allowing: AnyKafka, topic: str) -> None:
+def test_prepared_transactions_are_completed(allowing: AnyKafka, topic: str) -> None:
     allowing.create_topic(topic)
     with started(allowing.bootstrap_servers, topic) as producer:
         states = []
@@ -131,7 +131,7 @@ def test_a_prepared_transaction_does_not_time_out(allowing: AnyKafka, topic: str
     assert committed(allowing.bootstrap_servers, topic, 1) == [b"prepared"]
 
 
-def test_init_without_keeping_aborts_what_was_prepared(allowing: AnyKafka, topic: str) -> None:
+def test_init_without_keep_aborts_prepared_transaction(allowing: AnyKafka, topic: str) -> None:
     allowing.create_topic(topic)
     with started(allowing.bootstrap_servers, topic) as first:
         first.begin_transaction()
@@ -163,7 +163,7 @@ def test_real_brokers_cannot_keep_a_prepared_transaction(allowing: AnyKafka, top
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
-def test_the_next_producer_completes(embedded: EmbeddedCluster, topic: str, is_stored: bool) -> None:
+def test_next_producer_completes_prepared_transaction(embedded: EmbeddedCluster, topic: str, is_stored: bool) -> None:
     embedded.create_topic(topic)
     servers = embedded.bootstrap_servers
     stored = ""
@@ -187,7 +187,7 @@ def test_the_next_producer_completes(embedded: EmbeddedCluster, topic: str, is_s
     assert committed(servers, topic, 2)[-1] == b"4"
 
 
-def test_only_the_latest_producer_completes(embedded: EmbeddedCluster, topic: str) -> None:
+def test_only_latest_producer_completes_prepared_transaction(embedded: EmbeddedCluster, topic: str) -> None:
     embedded.create_topic(topic)
     servers = embedded.bootstrap_servers
     with started(servers, topic) as first:
@@ -247,7 +247,7 @@ def test_an_operator_can_abort_a_prepared_transaction(embedded: EmbeddedCluster,
     assert committed(servers, topic, 1) == [b"2"]
 
 
-def test_an_error_in_the_block_leaves_what_is_prepared(embedded: EmbeddedCluster, topic: str) -> None:
+def test_error_in_transaction_block_keeps_prepared_transaction(embedded: EmbeddedCluster, topic: str) -> None:
     embedded.create_topic(topic)
     with started(embedded.bootstrap_servers, topic) as producer:
         state = PreparedTxnState()
@@ -273,14 +273,14 @@ def test_an_error_in_the_block_leaves_what_is_prepared(embedded: EmbeddedCluster
 # --- what the brokers do not allow -----------------------------------------------------------------------------------
 
 
-def test_brokers_without_the_version(topic: str) -> None:
+def test_brokers_without_unstable_versions_are_refused(topic: str) -> None:
     with EmbeddedCluster() as cluster, producer_of(cluster.bootstrap_servers, topic) as producer:
         refused = pytest.raises(UnsupportedVersionError, match=r"unstable\.api\.versions\.enable=true")
         with refused:
             producer.init_transactions()
 
 
-def test_brokers_that_do_not_allow_it(topic: str) -> None:
+def test_brokers_without_two_phase_setting_are_refused(topic: str) -> None:
     config = {"unstable.api.versions.enable": True}
     with EmbeddedCluster(config=config) as cluster, producer_of(cluster.bootstrap_servers, topic) as producer:
         refused = pytest.raises(TransactionalIdAuthorizationError, match="must also have that setting")

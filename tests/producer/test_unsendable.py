@@ -87,7 +87,7 @@ def test_a_batch_that_cannot_be_sent_fails_alone(where: str, in_flight: int) -> 
     ("cls", "method"),
     [(RecordAccumulator, "drain"), (RecordAccumulator, "delay_of_rest_ms"), (BatchRegister, "succeed")],
 )
-def test_nothing_is_stranded_by_an_error_in_a_round(cls: type, method: str, ordered: bool) -> None:
+def test_error_in_sender_round_strands_no_record(cls: type, method: str, ordered: bool) -> None:
     """An error within a round of the sender, or while it handles a response, strands no record."""
     h = SenderHarness(idempotent=False, guarantee_message_order=ordered)
     original = getattr(cls, method)
@@ -135,7 +135,7 @@ def test_a_client_that_is_closing_takes_no_request() -> None:
     assert h.pool.available_memory == h.pool.total_memory
 
 
-def test_a_partition_is_a_whole_number_whoever_asks() -> None:
+def test_accumulator_refuses_float_as_partition() -> None:
     """A float that equals an integer is refused: it would create a separate queue that no request can carry."""
     h = SenderHarness()
     with pytest.raises(TypeError):

@@ -16,7 +16,7 @@ from tests.producer.test_record_accumulator import LINGER_MS, Harness
 MUTING: Any = object()
 
 
-def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
+def test_sender_is_woken_only_for_earlier_due_batches() -> None:
     h = Harness()
     accumulator = h.accumulator
     now_ms = h.clock.now_ms()
@@ -31,7 +31,7 @@ def test_the_sender_is_woken_only_for_what_it_would_find_too_late() -> None:
     assert h.append()[1]  # a round has begun, so the deadline no longer counts
 
 
-def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
+def test_batch_found_full_is_due_at_once() -> None:
     h = Harness(linger_ms=10_000)
     h.append()
     assert h.ready() == set()
@@ -41,7 +41,7 @@ def test_a_batch_that_turns_out_to_be_full_is_due_at_once() -> None:
     assert h.ready() == {0}
 
 
-def test_one_wakeup_is_enough_until_the_sender_looks() -> None:
+def test_sender_is_woken_once_until_it_checks() -> None:
     h = Harness(linger_ms=0)
     accumulator = h.accumulator
     assert h.append()[1]
@@ -54,7 +54,7 @@ def test_one_wakeup_is_enough_until_the_sender_looks() -> None:
     assert not accumulator.waiting.expect_look()
 
 
-def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
+def test_full_batch_is_noticed_with_custom_partitioner() -> None:
     h = Harness(linger_ms=10_000)
     h.append()
     h.accumulator.waiting.next_look_ms = h.clock.now_ms() + 1
@@ -62,7 +62,7 @@ def test_a_custom_partitioner_leaves_no_full_batch_unnoticed() -> None:
     assert h.ready() == {0}
 
 
-def test_sender_is_not_woken_for_a_node_that_can_take_nothing() -> None:
+def test_sender_is_not_woken_for_blocked_node() -> None:
     h = Harness(linger_ms=0)
     h.append()
     assert h.ready() == {0}
@@ -72,7 +72,7 @@ def test_sender_is_not_woken_for_a_node_that_can_take_nothing() -> None:
     assert h.append(value=bytes(1000))[1]
 
 
-def test_new_metadata_moves_all_queues() -> None:
+def test_new_metadata_moves_queues_to_new_leaders() -> None:
     h = Harness(linger_ms=0)
     h.append()
     h.append(partition=2)

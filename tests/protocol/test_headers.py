@@ -36,12 +36,12 @@ def test_a_response_round_trips(version: int) -> None:
     assert headers.parse_response(data[4:], ApiKeys.METADATA, version) == (-5, response)
 
 
-def test_the_bytes_of_a_request() -> None:
+def test_encoded_request_has_expected_bytes() -> None:
     data = headers.encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 2, "me").getvalue()
     assert data.hex(" ", -4) == "00000013 00110001 00000002 00026d65 0005504c 41494e"
 
 
-def test_the_header_of_an_api_versions_response_is_always_version_0() -> None:
+def test_api_versions_response_header_is_always_version_0() -> None:
     response = ApiVersionsResponse(api_keys=[ApiVersionsResponse.ApiVersion(api_key=3, max_version=12)])
     for version in range(5):
         assert headers.response_header_version(ApiKeys.API_VERSIONS, version) == 0
@@ -50,7 +50,7 @@ def test_the_header_of_an_api_versions_response_is_always_version_0() -> None:
         assert headers.parse_response(data[4:], ApiKeys.API_VERSIONS, version) == (9, response)
 
 
-def test_the_header_of_an_api_versions_request_that_is_too_new_can_be_read() -> None:
+def test_too_new_api_versions_request_has_readable_header() -> None:
     data = headers.encode_request(ApiVersionsRequest(), 4, 1, "me").getvalue()[4:]
     newer = data[:2] + b"\x00\x63" + data[4:]
     assert headers.parse_request_header(Reader(newer)).api_version == 99
@@ -58,7 +58,7 @@ def test_the_header_of_an_api_versions_request_that_is_too_new_can_be_read() -> 
         headers.parse_request(newer)
 
 
-def test_an_api_versions_response_may_be_version_0_though_a_newer_one_was_asked_for() -> None:
+def test_api_versions_response_may_fall_back_to_version_0() -> None:
     supported = ApiVersionsResponse.ApiVersion(api_key=ApiKeys.API_VERSIONS, max_version=2)
     response = ApiVersionsResponse(error_code=35, api_keys=[supported])
     data = headers.encode_response(response, 0, 9).getvalue()[4:]
@@ -68,7 +68,7 @@ def test_an_api_versions_response_may_be_version_0_though_a_newer_one_was_asked_
             headers.parse_response(data[:-1], ApiKeys.API_VERSIONS, version)
 
 
-def test_unknown_tags_in_a_header_are_passed_over() -> None:
+def test_unknown_header_tags_are_skipped() -> None:
     data = headers.encode_response(MetadataResponse(), 12, 1).getvalue()[4:]
     tagged = data[:4] + b"\x01\x05\x02ab" + data[5:]
     assert headers.parse_response(tagged, ApiKeys.METADATA, 12) == (1, MetadataResponse())
@@ -97,7 +97,7 @@ def test_repr_of_a_header_names_the_api_and_the_client() -> None:
     assert repr(header) == "RequestHeader(INIT_PRODUCER_ID v5, 12, client_id='me')"
 
 
-def test_the_table_of_apis_equals_the_messages() -> None:
+def test_api_key_table_equals_generated_messages() -> None:
     for cls, version in all_versions():
         key = getattr(cls, "API_KEY", None)
         if key is None:
@@ -109,7 +109,7 @@ def test_the_table_of_apis_equals_the_messages() -> None:
         assert getattr(ApiKeys, ApiKeys.name_of(key)) == key
 
 
-def test_an_unstable_version_counts_only_if_asked_for() -> None:
+def test_unstable_version_counts_only_if_enabled() -> None:
     assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID) == 5
     assert ApiKeys.latest_version(ApiKeys.INIT_PRODUCER_ID, enable_unstable=True) == 6
 
@@ -121,7 +121,7 @@ def test_versions_that_clients_have_dropped_can_be_served() -> None:
     assert headers.parse_request(data[4:])[1] == request
 
 
-def test_clients_know_nothing_of_the_brokers_own_apis() -> None:
+def test_client_apis_exclude_broker_apis() -> None:
     assert {ApiKeys.name_of(key) for key in set(ApiKeys.all()) - set(ApiKeys.client_apis())} == {
         *("ALLOCATE_PRODUCER_IDS", "ALTER_PARTITION", "CONTROLLED_SHUTDOWN", "ENVELOPE"),
         *("LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA"),
@@ -131,7 +131,7 @@ def test_clients_know_nothing_of_the_brokers_own_apis() -> None:
     assert all(ApiKeys.is_broker_only(key) != (key in ApiKeys.client_apis()) for key in ApiKeys.all())
 
 
-def test_the_first_controlled_shutdown_says_no_client_id() -> None:
+def test_first_controlled_shutdown_version_has_no_client_id() -> None:
     request = ControlledShutdownRequest(broker_id=3)
     data = headers.encode_request(request, 0, 9, "broker-3").getvalue()
     assert data.hex(" ", -4) == "0000000c 00070000 00000009 00000003"
@@ -139,7 +139,7 @@ def test_the_first_controlled_shutdown_says_no_client_id() -> None:
     assert (header.client_id, header.correlation_id, read) == (None, 9, request)
 
 
-def test_unknown_keys_have_a_name_too() -> None:
+def test_unknown_api_key_has_name() -> None:
     assert ApiKeys.name_of(999) == "UNKNOWN(999)"
     assert not ApiKeys.is_known(999)
     assert not ApiKeys.is_version_supported(999, 0)

@@ -109,7 +109,7 @@ def expect_fields(ours: Message, java: dict[str, Any], path: str = "") -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_java_and_we_agree_on_random_messages(name: str, random_messages: Lines) -> None:
+def test_random_messages_equal_javas(name: str, random_messages: Lines) -> None:
     cls = MESSAGES[name]
     versions = set()
     for cells in random_messages[name]:
@@ -138,7 +138,7 @@ def sample(annotation: str, scope: type[Message]) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> None:
+def test_single_fields_equal_javas(name: str, single_fields: Lines) -> None:
     """Defaults, tags, nullability, and fields refused by versions that lack them are the same as in Java."""
     top = MESSAGES[name]
     for class_name, version_text, field, kind, expected in single_fields[name]:
@@ -164,7 +164,7 @@ def test_java_and_we_agree_on_single_fields(name: str, single_fields: Lines) -> 
             assert f"={written(message, version).hex()}" == expected, where
 
 
-def test_java_and_we_agree_on_versions_and_headers() -> None:
+def test_versions_and_headers_equal_javas() -> None:
     seen = set()
     for kafka in (artifacts.KAFKA_VERSION, OLD_KAFKA):
         for line in run_java(ORACLE, "headers", kafka_version=kafka).decode().splitlines():
@@ -184,7 +184,7 @@ def test_java_and_we_agree_on_versions_and_headers() -> None:
     assert seen == set(ApiKeys.all())
 
 
-def test_the_committed_files_are_what_the_generator_writes() -> None:
+def test_committed_files_equal_generator_output() -> None:
     generator = Path(__file__).parents[2] / "tools" / "protocol" / "generate.py"
     folders = ["--lib", str(artifacts.lib_folder()), "--old-lib", str(artifacts.old_lib_folder(OLD_KAFKA))]
     command = [sys.executable, str(generator), *folders, "--check"]

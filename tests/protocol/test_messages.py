@@ -57,7 +57,7 @@ def test_a_truncated_message_is_a_remote_protocol_error(name: str) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(versioned=st.sampled_from(VERSIONED), random=st.randoms(use_true_random=False), data=st.data())
-def test_damaged_bytes_end_in_a_message_or_in_a_remote_protocol_error(
+def test_damaged_message_is_read_or_raises_remote_protocol_error(
     versioned: tuple[AnyMessage, int], random: Random, data: st.DataObject
 ) -> None:
     cls, version = versioned
@@ -74,7 +74,7 @@ def test_damaged_bytes_end_in_a_message_or_in_a_remote_protocol_error(
 
 @settings(deadline=None, max_examples=400)
 @given(versioned=st.sampled_from(VERSIONED), noise=st.binary(max_size=200))
-def test_noise_ends_in_a_message_or_in_a_remote_protocol_error(versioned: tuple[AnyMessage, int], noise: bytes) -> None:
+def test_random_bytes_are_read_or_raise_remote_protocol_error(versioned: tuple[AnyMessage, int], noise: bytes) -> None:
     cls, version = versioned
     with contextlib.suppress(RemoteProtocolError):
         cls.read(Reader(noise), version)
@@ -86,7 +86,7 @@ def test_noise_ends_in_a_message_or_in_a_remote_protocol_error(versioned: tuple[
     random=st.randoms(use_true_random=False),
     tags=st.dictionaries(st.integers(50, 0xFFFFFFFF), st.binary(max_size=200), min_size=1, max_size=4),
 )
-def test_unknown_tags_survive(versioned: tuple[AnyMessage, int], random: Random, tags: dict[int, bytes]) -> None:
+def test_unknown_tags_round_trip(versioned: tuple[AnyMessage, int], random: Random, tags: dict[int, bytes]) -> None:
     cls, version = versioned
     message = random_message(cls, cls, version, random)
     message.unknown_tags = tags
@@ -100,7 +100,7 @@ def test_unknown_tags_survive(versioned: tuple[AnyMessage, int], random: Random,
     assert written(again, version) == data
 
 
-def test_unknown_tags_are_refused_where_a_version_has_none() -> None:
+def test_unknown_tags_are_refused_in_versions_without_tags() -> None:
     request = MetadataRequest()
     request.unknown_tags = {70: b"x"}
     with pytest.raises(UnsupportedVersionError):
@@ -108,7 +108,7 @@ def test_unknown_tags_are_refused_where_a_version_has_none() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(all_messages()))
-def test_a_version_that_there_is_not_is_refused(name: str) -> None:
+def test_nonexistent_version_is_refused(name: str) -> None:
     cls = all_messages()[name]
     oldest = ApiKeys.oldest_served_version(cls.API_KEY) if not issubclass(cls, DataMessage) else cls.VERSIONS[0]
     for version in (oldest - 1, cls.VERSIONS[1] + 2):
@@ -118,7 +118,7 @@ def test_a_version_that_there_is_not_is_refused(name: str) -> None:
             cls.read(Reader(b"\0" * 100), version)
 
 
-def test_a_field_that_the_version_lacks_is_refused_unless_it_may_be_missed() -> None:
+def test_set_field_missing_in_version_is_refused_unless_ignorable() -> None:
     request = FetchRequest(rack_id="r", max_wait_ms=5)
     assert written(request, 10) == written(FetchRequest(max_wait_ms=5), 10)
     request.forgotten_topics_data.append(FetchRequest.ForgottenTopic(topic="t"))
@@ -126,14 +126,14 @@ def test_a_field_that_the_version_lacks_is_refused_unless_it_may_be_missed() -> 
         written(request, 6)
 
 
-def test_null_where_a_version_has_no_null_is_a_local_protocol_error() -> None:
+def test_non_nullable_null_raises_local_protocol_error() -> None:
     topic = MetadataRequest.MetadataRequestTopic(name=None)
     with pytest.raises(LocalProtocolError, match="name may not be null"):
         written(MetadataRequest(topics=[topic]), 9)
     written(MetadataRequest(topics=[topic]), 12)
 
 
-def test_a_tagged_field_must_have_the_size_that_it_claims() -> None:
+def test_tagged_field_must_have_its_announced_size() -> None:
     data = bytearray(written(FetchRequest(cluster_id="abc"), 12))
     assert data.endswith(b"\x01\x00\x04\x04abc")
     data[-5] = 3
@@ -146,7 +146,7 @@ def test_arrays_are_copied_into_lists() -> None:
     assert [topic.name for topic in MetadataRequest(topics=topics).topics or []] == ["a", "b"]
 
 
-def test_structs_that_default_to_themselves_are_not_shared() -> None:
+def test_default_structs_are_not_shared() -> None:
     first, second = FetchResponse.PartitionData(), FetchResponse.PartitionData()
     first.current_leader.leader_id = 3
     assert second.current_leader.leader_id == -1

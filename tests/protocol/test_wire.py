@@ -23,7 +23,7 @@ def bytes_of(write: Callable[[Writer], None]) -> bytes:
 
 
 @given(value=st.integers(0, 0xFFFFFFFF))
-def test_uvarint(value: int) -> None:
+def test_uvarint_round_trips(value: int) -> None:
     data = bytes_of(lambda w: w.uvarint(value))
     reader = Reader(data)
     assert reader.uvarint() == value
@@ -32,12 +32,12 @@ def test_uvarint(value: int) -> None:
 
 
 @given(value=st.integers(-(1 << 31), (1 << 31) - 1))
-def test_varint(value: int) -> None:
+def test_varint_round_trips(value: int) -> None:
     assert Reader(bytes_of(lambda w: w.varint(value))).varint() == value
 
 
 @given(value=st.integers(-(1 << 63), (1 << 63) - 1))
-def test_varlong(value: int) -> None:
+def test_varlong_round_trips(value: int) -> None:
     assert Reader(bytes_of(lambda w: w.varlong(value))).varlong() == value
 
 
@@ -89,7 +89,7 @@ def test_a_truncated_varint_is_refused(data: bytes) -> None:
         ("int64", -(1 << 63), (1 << 63) - 1, "q"),
     ],
 )
-def test_integers(name: str, low: int, high: int, code: str) -> None:
+def test_integers_round_trip_within_their_range(name: str, low: int, high: int, code: str) -> None:
     for value in (low, high, 0, 1):
         data = bytes_of(lambda w, value=value: getattr(w, name)(value))  # type: ignore[misc]
         assert data == struct.pack(f">{code}", value)
@@ -107,12 +107,12 @@ def test_booleans_are_true_above_zero() -> None:
 
 
 @given(value=st.floats(allow_nan=False))
-def test_float64(value: float) -> None:
+def test_float64_round_trips(value: float) -> None:
     assert Reader(bytes_of(lambda w: w.float64(value))).float64() == value
 
 
 @given(value=st.uuids())
-def test_uuid(value: UUID) -> None:
+def test_uuid_round_trips(value: UUID) -> None:
     data = bytes_of(lambda w: w.uuid(value))
     assert data == value.bytes
     assert Reader(data).uuid() == value
@@ -124,7 +124,7 @@ def test_the_zero_uuid_is_one_object() -> None:
 
 @flexible_or_not
 @given(value=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
-def test_strings(flexible: bool, value: str | None) -> None:
+def test_strings_round_trip(flexible: bool, value: str | None) -> None:
     data = bytes_of(lambda w: w.nullable_string(value, flexible))
     for buffer in (data, bytearray(data), memoryview(data)):
         reader = Reader(buffer)
@@ -138,7 +138,7 @@ def test_strings(flexible: bool, value: str | None) -> None:
 
 
 @flexible_or_not
-def test_the_longest_string(flexible: bool) -> None:
+def test_strings_are_limited_to_32767_bytes(flexible: bool) -> None:
     longest = "x" * 32767
     assert Reader(bytes_of(lambda w: w.string(longest, flexible))).string(flexible) == longest
     with pytest.raises(LocalProtocolError, match="too long"):
@@ -167,7 +167,7 @@ def test_non_strings_are_refused(value: Any) -> None:
 
 @flexible_or_not
 @given(value=st.none() | st.binary(max_size=300))
-def test_bytes(flexible: bool, value: bytes | None) -> None:
+def test_bytes_round_trip(flexible: bool, value: bytes | None) -> None:
     data = bytes_of(lambda w: w.nullable_bytes(value, flexible))
     read = Reader(memoryview(bytearray(data))).nullable_bytes(flexible)
     assert read == value
@@ -194,7 +194,7 @@ def test_non_bytes_are_refused() -> None:
 
 
 @flexible_or_not
-def test_records_are_segments_of_their_own(flexible: bool) -> None:
+def test_large_records_are_separate_buffers(flexible: bool) -> None:
     first, second = bytearray(b"a" * 2000), b"b" * 3000
     writer = Writer()
     writer.int32(0)
@@ -214,14 +214,14 @@ def test_records_are_segments_of_their_own(flexible: bool) -> None:
 
 
 @flexible_or_not
-def test_records_that_are_null(flexible: bool) -> None:
+def test_null_records_are_refused(flexible: bool) -> None:
     with pytest.raises(RemoteProtocolError, match="null"):
         Reader(bytes_of(lambda w: w.nullable_records(None, flexible))).records(flexible)
 
 
 @flexible_or_not
 @given(values=st.none() | st.lists(st.integers(-(1 << 31), (1 << 31) - 1)))
-def test_int32_arrays(flexible: bool, values: list[int] | None) -> None:
+def test_int32_arrays_round_trip(flexible: bool, values: list[int] | None) -> None:
     data = bytes_of(lambda w: w.nullable_int32_array(values, flexible))
     assert Reader(data).nullable_int32_array(flexible) == values
     if values is None:
@@ -233,7 +233,7 @@ def test_int32_arrays(flexible: bool, values: list[int] | None) -> None:
             Reader(data[:-1]).int32_array(flexible)
 
 
-def test_an_int32_array_of_something_else_is_refused() -> None:
+def test_invalid_int32_array_elements_are_refused() -> None:
     for values in ([1 << 31], ["a"]):
         with pytest.raises(LocalProtocolError):
             Writer().int32_array(values, True)  # type: ignore[arg-type]
@@ -242,13 +242,13 @@ def test_an_int32_array_of_something_else_is_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "flexible"), [("7fffffff", False), ("fffffffe", False), ("ffffffff0f", True), ("03", True)]
 )
-def test_an_array_that_cannot_fit_is_refused_before_it_is_allocated(data: str, flexible: bool) -> None:
+def test_impossible_array_length_is_refused_before_allocation(data: str, flexible: bool) -> None:
     with pytest.raises(RemoteProtocolError, match="cannot be in"):
         Reader(bytes.fromhex(data) + b"\0").nullable_array_length(flexible)
 
 
 @given(tags=st.dictionaries(st.integers(0, 0xFFFFFFFF), st.binary(max_size=200), max_size=5))
-def test_tags_are_written_in_their_order(tags: dict[int, bytes]) -> None:
+def test_tags_are_written_in_ascending_order(tags: dict[int, bytes]) -> None:
     data = bytes_of(lambda w: w.tags(tags))
     read = Reader(data).tags()
     assert (read or {}) == tags
@@ -261,7 +261,7 @@ def test_a_truncated_tag_section_is_refused(data: str) -> None:
         Reader(bytes.fromhex(data)).tags()
 
 
-def test_reading_can_begin_anywhere() -> None:
+def test_reader_can_start_at_any_position() -> None:
     reader = Reader(b"....\0\7", 4)
     assert reader.remaining == 2
     assert reader.int16() == 7

@@ -69,7 +69,7 @@ def outcome(reader: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
     kind=st.sampled_from([bytes, bytearray, memoryview]),
     pos=st.integers(0, 9),
 )
-def test_the_same_calls_read_the_same(data: bytes, calls: list[tuple[Any, ...]], kind: Any, pos: int) -> None:
+def test_python_and_c_readers_read_alike(data: bytes, calls: list[tuple[Any, ...]], kind: Any, pos: int) -> None:
     python, c = PythonReader(kind(data), pos), compiled.Reader(kind(data), pos)
     assert c.end == python.end
     for call in calls:
@@ -77,7 +77,7 @@ def test_the_same_calls_read_the_same(data: bytes, calls: list[tuple[Any, ...]],
 
 
 @given(values=st.lists(st.uuids(), max_size=5))
-def test_ids_that_are_known(values: list[UUID]) -> None:
+def test_repeated_uuids_are_read_from_cache(values: list[UUID]) -> None:
     writer = Writer()
     for value in values * 2:
         writer.uuid(value)
@@ -85,7 +85,7 @@ def test_ids_that_are_known(values: list[UUID]) -> None:
         assert [reader.uuid() for _ in values * 2] == values * 2
 
 
-def test_ids_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uuid_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_MOST_UUIDS", 3)
     monkeypatch.setattr(wire, "_uuids", {})
     for number in range(20):
@@ -93,7 +93,7 @@ def test_ids_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPa
         assert len(wire._uuids) <= 3
 
 
-def test_a_view_of_the_records_outlives_the_reader() -> None:
+def test_records_view_outlives_reader() -> None:
     buffer = bytearray(b"\0\0\0\x03abc")
     reader = compiled.Reader(buffer)
     view = reader.records(False)
@@ -106,7 +106,7 @@ def test_a_view_of_the_records_outlives_the_reader() -> None:
 
 
 @pytest.mark.parametrize("pos", [-5, -1, 100])
-def test_a_position_outside(pos: int) -> None:
+def test_reading_outside_of_buffer_raises(pos: int) -> None:
     reader = compiled.Reader(b"abcdefgh", 0)
     reader.pos = pos
     with pytest.raises((RemoteProtocolError, IndexError)):
@@ -173,13 +173,13 @@ def written(writer: Any, call: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @given(calls=st.lists(writes, max_size=12))
-def test_the_same_calls_write_the_same(calls: list[tuple[Any, ...]]) -> None:
+def test_python_and_c_writers_write_alike(calls: list[tuple[Any, ...]]) -> None:
     python, c = PythonWriter(), compiled.Writer()
     for call in calls:
         assert written(c, call) == written(python, call)
 
 
-def test_large_records_are_not_copied_by_either() -> None:
+def test_neither_writer_copies_large_records() -> None:
     large = bytearray(5000)
     for writer in (PythonWriter(), compiled.Writer()):
         writer.records(large, True)

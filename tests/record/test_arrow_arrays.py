@@ -42,9 +42,7 @@ def filled(rng: random.Random, names: tuple[str, ...], views: bool, most: int, m
 
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("names", NAMES)
-def test_arrays_equal_those_of_the_python_version(
-    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], views: bool
-) -> None:
+def test_c_arrays_equal_python_arrays(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], views: bool) -> None:
     memories = ColumnMemory(), ColumnMemory()
     for seed in range(40):
         made = []
@@ -71,7 +69,7 @@ def address(batch: Any, name: str) -> int:
     return found
 
 
-def test_memory_is_reused_once_nothing_refers_to_the_column() -> None:
+def test_memory_is_reused_once_column_is_released() -> None:
     memory = ColumnMemory()
     batch = one_batch(memory)
     offsets, values = batch.column("offset"), address(batch, "value")
@@ -82,7 +80,7 @@ def test_memory_is_reused_once_nothing_refers_to_the_column() -> None:
     assert address(again, "offset") != offsets.buffers()[-1].address
 
 
-def test_arrays_may_be_released_by_a_thread_without_python_code() -> None:
+def test_native_thread_may_release_arrays() -> None:
     """Arrow's own threads drop the last reference to a buffer, for example of a scan."""
     memory = ColumnMemory()
     table = pa.Table.from_batches([one_batch(memory) for _ in range(20)])

@@ -49,12 +49,12 @@ def outcome(form: Any, buffer: Any, size: Any, fields: dict[str, Any]) -> Any:
 @example(bytes(100), 60, PLAIN, bytearray)
 @example(bytes(100), 101, PLAIN, bytearray)
 @example(bytes(100), 100, {**PLAIN, "count": 1.5}, bytearray)
-def test_both_forms_write_the_same_header(data: bytes, size: int, fields: dict[str, Any], kind: Any) -> None:
+def test_python_and_c_write_same_header(data: bytes, size: int, fields: dict[str, Any], kind: Any) -> None:
     python, compiled = both_forms("pykclient.record.default_record_batch", "write_header")
     assert outcome(compiled, kind(data), size, fields) == outcome(python, kind(data), size, fields)
 
 
-def test_the_fields_have_their_places() -> None:
+def test_header_fields_are_at_their_offsets() -> None:
     buffer = bytearray(RECORD_BATCH_OVERHEAD)
     fields = {name: 3 + place for place, name in enumerate(NAMES)}
     write_header(buffer, len(buffer), **fields)

@@ -77,7 +77,7 @@ choices = st.none() | st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique
 
 
 @given(batches, st.integers(1, 40), st.booleans(), st.sampled_from(tuple(TWINS)))
-def test_the_same_records_as_one_by_one(
+def test_columns_equal_records_read_one_by_one(
     records_and_data: tuple[list[Record], bytes], step: int, views: bool, name: str
 ) -> None:
     records, data = records_and_data
@@ -98,7 +98,7 @@ def test_the_same_records_as_one_by_one(
 
 
 @given(batches, st.integers(1, 40), st.integers(0, 1 << 41), st.integers(1, 2000), choices, st.booleans())
-def test_the_twins_do_the_same(
+def test_twins_fill_columns_alike(
     records_and_data: tuple[list[Record], bytes], step: int, start: int, max_bytes: int, names: Any, views: bool
 ) -> None:
     for batch in MemoryRecords(records_and_data[1]).batches():
@@ -107,7 +107,7 @@ def test_the_twins_do_the_same(
 
 
 @given(v2_batches(), st.data(), choices, st.booleans())
-def test_the_twins_do_the_same_with_hostile_bytes(
+def test_twins_read_damaged_batches_alike(
     records_and_data: tuple[list[Record], bytes], data: st.DataObject, names: Any, views: bool
 ) -> None:
     hostile = bytearray(records_and_data[1])
@@ -127,7 +127,7 @@ def test_the_twins_do_the_same_with_hostile_bytes(
 
 
 @given(st.binary(max_size=200), st.integers(0, 20), st.booleans())
-def test_the_twins_do_the_same_with_anything(records: bytes, count: int, views: bool) -> None:
+def test_twins_read_random_bytes_alike(records: bytes, count: int, views: bool) -> None:
     header = bytearray(build([Record(0, 1, None, b"")])[:61])
     header[57:61] = count.to_bytes(4, "big")
     batch = DefaultRecordBatch(memoryview(bytes(header) + records))
@@ -161,7 +161,7 @@ class TestBothTwins:
         target = Columns(max_bytes=1)
         assert cursor_of(batch_of(3)).read_into(target, 100) == 1
 
-    def test_from_the_middle(self) -> None:
+    def test_reading_starts_at_given_offset(self) -> None:
         target = Columns(["offset"])
         assert cursor_of(batch_of(10), 107).read_into(target, 100) == 3
         assert arrow.record_batch(target)["offset"].to_pylist() == [107, 108, 109]
@@ -186,7 +186,7 @@ class TestBothTwins:
         assert target.keys.sources == []  # short values are stored in their views
 
     @pytest.mark.parametrize("codec", CODECS)
-    def test_views_of_what_was_decompressed_once(self, codec: str) -> None:
+    def test_views_share_one_decompressed_buffer(self, codec: str) -> None:
         target = Columns(["value"], views=True)
         cursor = cursor_of(batch_of(50, compression=Compression.of(codec)))
         while not cursor.exhausted:
@@ -196,7 +196,7 @@ class TestBothTwins:
         values = arrow.record_batch(target)["value"]
         assert values.to_pylist() == [b"a value of the record %d" % i for i in range(50)]
 
-    def test_many_batches_and_partitions(self) -> None:
+    def test_columns_hold_many_batches_and_partitions(self) -> None:
         target = Columns()
         for partition, count in ((0, 2), (1, 3), (1, 1)):
             cursor = ColumnCursor(batch_of(count, partition_leader_epoch=7 if partition else -1), "t", partition, 0, 99)
@@ -208,7 +208,7 @@ class TestBothTwins:
         assert result["offset"].to_pylist() == [100, 101, 100, 101, 102, 100]
         assert [(run.partition, run.rows) for run in target.runs] == [(0, 2), (1, 4)]
 
-    def test_a_fault_comes_after_what_is_before_it(self) -> None:
+    def test_records_before_corrupt_one_are_read_first(self) -> None:
         data = bytearray(build([Record(i, 1, b"k", b"v") for i in range(10)]))
         data[-1] = 0x7F  # the last record's header count
         batch = DefaultRecordBatch(memoryview(data))
@@ -220,7 +220,7 @@ class TestBothTwins:
                 cursor.read_into(target, 100)
         assert target.rows == 9
 
-    def test_a_count_that_is_a_lie_takes_no_memory(self) -> None:
+    def test_false_record_count_allocates_no_memory(self) -> None:
         data = bytearray(build([Record(0, 1, b"k", b"v")]))
         data[57:61] = (2**31 - 1).to_bytes(4, "big")
         target = Columns()
@@ -229,7 +229,7 @@ class TestBothTwins:
         with pytest.raises(CorruptRecordError):
             cursor.read_into(target, 2**31 - 1)
 
-    def test_header_names_that_are_not_utf_8(self) -> None:
+    def test_invalid_utf8_in_header_names_is_replaced(self) -> None:
         data = build([Record(0, 1, None, b"v", (("name", b"x"),))]).replace(b"name", b"n\xffm\xc3")
         target = Columns(["headers"])
         cursor_of(DefaultRecordBatch(memoryview(data))).read_into(target, 1)
@@ -238,7 +238,7 @@ class TestBothTwins:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("views", [False, True])
-def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
+def test_memory_is_reused_once_no_view_is_left(views: bool) -> None:
     memory = ColumnMemory()
 
     def read_one(batch: Any) -> tuple[Columns, pa.RecordBatch]:
@@ -264,7 +264,7 @@ def test_memory_is_used_again_once_nothing_looks_at_it(views: bool) -> None:
     assert rows_of(four) == records
 
 
-def test_headers_buffers_are_given_back() -> None:
+def test_header_buffers_are_returned() -> None:
     memory = ColumnMemory()
     columns = Columns(["headers"], memory=memory)
     column = columns.headers
@@ -292,7 +292,7 @@ def test_few_rows_do_not_keep_much_memory() -> None:
     assert sum(buffer.size for buffer in batch["value"].buffers() if buffer is not None) < 1000
 
 
-def test_no_rows() -> None:
+def test_empty_columns_make_empty_record_batch() -> None:
     result = arrow.record_batch(Columns())
     assert result.num_rows == 0
     assert result.schema == arrow.schema()
@@ -300,11 +300,11 @@ def test_no_rows() -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["value", "value"], ["values"]])
-def test_columns_that_there_are_not(names: list[str]) -> None:
+def test_unknown_columns_are_refused(names: list[str]) -> None:
     with pytest.raises(IllegalArgumentError, match="columns"):
         Columns(names)
 
 
 @pytest.mark.parametrize(("number", "wrapped"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (-1, -1), (2**64 + 5, 5)])
-def test_sums_wrap_where_javas_do(number: int, wrapped: int) -> None:
+def test_sums_wrap_like_javas_long(number: int, wrapped: int) -> None:
     assert columns._wrapped(number) == wrapped

@@ -44,7 +44,7 @@ TEXT = b"the quick brown fox jumps over the lazy dog; " * 5000
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, bytes(200_000)], ids=["empty", "one", "text", "zeros"])
-def test_round_trip(codec: str, magic: int, data: bytes) -> None:
+def test_compressed_data_round_trips(codec: str, magic: int, data: bytes) -> None:
     compression = Compression.of(codec)
     compressed = compression.compress(data, magic)
     assert compression.decompress(compressed, magic) == data
@@ -55,7 +55,7 @@ def test_round_trip(codec: str, magic: int, data: bytes) -> None:
 
 
 @given(st.binary(max_size=5000), st.sampled_from(CODECS), st.integers(0, 2))
-def test_round_trip_of_anything(data: bytes, codec: str, magic: int) -> None:
+def test_random_data_round_trips(data: bytes, codec: str, magic: int) -> None:
     compression = Compression.of(codec)
     assert compression.decompress(compression.compress(data, magic), magic) == data
 
@@ -71,7 +71,7 @@ def test_round_trip_of_anything(data: bytes, codec: str, magic: int) -> None:
         ("zstd", 3, (-131072, 0, 22), (-131073, 23)),
     ],
 )
-def test_levels(codec: str, default: int, good: tuple[int, ...], bad: tuple[int, ...]) -> None:
+def test_compression_levels_are_checked(codec: str, default: int, good: tuple[int, ...], bad: tuple[int, ...]) -> None:
     assert Compression.of(codec).level == default
     assert Compression.of(codec) == Compression.of(codec, default)
     for level in good:
@@ -84,19 +84,19 @@ def test_levels(codec: str, default: int, good: tuple[int, ...], bad: tuple[int,
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
-def test_codecs_without_levels(codec: str) -> None:
+def test_codecs_without_levels_refuse_level(codec: str) -> None:
     assert Compression.of(codec).level is None
     with pytest.raises(IllegalArgumentError, match="has no levels"):
         Compression.of(codec, 1)
 
 
 @pytest.mark.parametrize(("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", -50, 19)])
-def test_levels_have_an_effect(codec: str, fast: int, small: int) -> None:
+def test_higher_level_compresses_better(codec: str, fast: int, small: int) -> None:
     data = b"".join(b"%d,%d;" % (i * i % 977, i % 31) for i in range(20_000))
     assert len(Compression.of(codec, small).compress(data)) < len(Compression.of(codec, fast).compress(data))
 
 
-def test_names_and_ids() -> None:
+def test_codecs_are_found_by_name_and_id() -> None:
     assert [CompressionType.for_id(id).name for id in range(5)] == list(CODECS)
     assert CompressionType.for_name("lz4") is CompressionType.LZ4
     assert Compression.of(CompressionType.ZSTD).type is CompressionType.ZSTD
@@ -109,32 +109,32 @@ def test_names_and_ids() -> None:
 # --- what others write
 
 
-def test_gzip_of_several_members() -> None:
+def test_gzip_with_several_members_is_read() -> None:
     assert Compression.of("gzip").decompress(gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
 
 
-def test_gzip_of_too_many_members() -> None:
+def test_gzip_with_too_many_members_is_refused() -> None:
     with pytest.raises(CorruptRecordError, match="more than 64 members"):
         Compression.of("gzip").decompress(gzip.compress(b"") * 10_000)
 
 
-def test_raw_snappy() -> None:
+def test_raw_snappy_is_read() -> None:
     assert Compression.of("snappy").decompress(snappy.compress(TEXT)) == TEXT
 
 
-def test_two_xerial_streams() -> None:
+def test_concatenated_xerial_streams_are_read() -> None:
     stream = Compression.of("snappy").compress(b"one ")
     assert Compression.of("snappy").decompress(stream + Compression.of("snappy").compress(b"two")) == b"one two"
 
 
-def test_xerial_frame() -> None:
+def test_snappy_is_written_as_xerial_frame() -> None:
     compressed = Compression.of("snappy").compress(TEXT)
     assert compressed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
     (size,) = struct.unpack_from(">i", compressed, 16)
     assert snappy.uncompress(compressed[20 : 20 + size]) == TEXT[:32768]
 
 
-def test_lz4_frame_is_java_s() -> None:
+def test_lz4_frame_has_javas_options() -> None:
     compressed = Compression.of("lz4").compress(TEXT)
     info = lz4.frame.get_frame_info(compressed)
     assert info["block_size"] == 65536
@@ -145,7 +145,7 @@ def test_lz4_frame_is_java_s() -> None:
 
 
 @pytest.mark.parametrize("store_size", [False, True])
-def test_lz4_of_v0_ignores_the_header_checksum(store_size: bool) -> None:
+def test_lz4_in_format_0_ignores_header_checksum(store_size: bool) -> None:
     frame = bytearray(lz4.frame.compress(TEXT, store_size=store_size))
     end = 14 if store_size else 6
     frame[end] ^= 0xFF
@@ -154,7 +154,7 @@ def test_lz4_of_v0_ignores_the_header_checksum(store_size: bool) -> None:
         Compression.of("lz4").decompress(frame, 1)
 
 
-def test_zstd_without_content_size_and_of_several_frames() -> None:
+def test_zstd_frames_without_content_size_are_read() -> None:
     compressor = zstandard.ZstdCompressor().compressobj()
     stream = compressor.compress(TEXT) + compressor.flush()
     assert zstandard.frame_content_size(stream) == -1
@@ -165,7 +165,7 @@ def test_zstd_without_content_size_and_of_several_frames() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_bomb_stops_at_the_limit(codec: str) -> None:
+def test_decompression_bomb_stops_at_limit(codec: str) -> None:
     compression = Compression.of(codec)
     bomb = compression.compress(bytes(3_000_000))
     with pytest.raises(CorruptRecordError, match=f"{len(bomb)} bytes of {codec} decompress to more than 100000 bytes"):
@@ -175,20 +175,20 @@ def test_a_bomb_stops_at_the_limit(codec: str) -> None:
     assert len(compression.decompress(bomb, 2, 3_000_000)) == 3_000_000
 
 
-def test_the_limit_is_the_consumer_s_default() -> None:
+def test_decompression_limit_equals_consumers_default() -> None:
     config = ConsumerConfig({"bootstrap.servers": "localhost:9092"})
     assert config["max.decompressed.batch.bytes"] == DEFAULT_MAX_DECOMPRESSED_BYTES
     assert FetchConfig.from_config(config).max_decompressed_bytes == DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
-def test_snappy_that_declares_more_than_it_can_hold() -> None:
+def test_snappy_with_impossible_size_is_refused() -> None:
     with pytest.raises(CorruptRecordError, match="cannot hold"):
         Compression.of("snappy").decompress(b"\x80\x80\x80\x40" + bytes(10))
     with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
         Compression.of("snappy").decompress(b"\xff" * 20)
 
 
-def test_the_densest_snappy_is_read() -> None:
+def test_snappy_with_best_ratio_is_read() -> None:
     """The size check accepts the best ratio of snappy: copies of 64 bytes in three bytes each."""
     block = snappy.compress(bytes(32768))
     assert 32768 / len(block) > 20
@@ -198,7 +198,7 @@ def test_the_densest_snappy_is_read() -> None:
 @pytest.mark.parametrize("codec", CODECS[1:])
 @settings(max_examples=60)
 @given(data=st.data())
-def test_cut_off_or_garbled(codec: str, data: st.DataObject) -> None:
+def test_damaged_data_is_read_or_refused(codec: str, data: st.DataObject) -> None:
     compression = Compression.of(codec)
     compressed = bytearray(compression.compress(TEXT[: data.draw(st.integers(1, 70_000), "size")]))
     if data.draw(st.booleans(), "cut"):
@@ -211,13 +211,13 @@ def test_cut_off_or_garbled(codec: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 @given(data=st.binary(max_size=200))
-def test_garbage(codec: str, data: bytes) -> None:
+def test_garbage_is_read_or_refused(codec: str, data: bytes) -> None:
     with suppress(CorruptRecordError):
         Compression.of(codec).decompress(data, 2, 1 << 20)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
-def test_every_cut_is_noticed(codec: str) -> None:
+def test_every_truncation_is_detected(codec: str) -> None:
     compression = Compression.of(codec)
     compressed = compression.compress(TEXT[:500])
     for end in range(len(compressed)):
@@ -297,20 +297,20 @@ def test_engines_of_zstd_read_each_other(data: bytes, level: int) -> None:
     assert standard.decompress(package.compressor(level)(data), len(data)) == data
 
 
-def test_incompressible_blocks_are_stored() -> None:
+def test_incompressible_lz4_blocks_are_stored_uncompressed() -> None:
     data = random.Random(1).randbytes(200_000)
     frame = codec_engines.CramjamLz4().compress(data, None)
     assert len(frame) == 7 + 4 * 4 + len(data) + 4
     assert Compression.of("lz4").decompress(frame) == data
 
 
-def test_zstd_of_too_many_frames() -> None:
+def test_zstd_with_too_many_frames_is_refused() -> None:
     frames = zstandard.compress(b"") * 10_000
     with pytest.raises(CorruptRecordError, match="more than 64 frames"):
         codec_engines.StandardZstd().decompress(frames, 100)
 
 
-def test_codecs_are_imported_when_they_are_needed() -> None:
+def test_codec_packages_are_imported_on_first_use() -> None:
     import subprocess
 
     program = (
@@ -322,7 +322,7 @@ def test_codecs_are_imported_when_they_are_needed() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_one_compression_in_many_threads() -> None:
+def test_compression_is_thread_safe() -> None:
     compression = Compression.of("zstd")
     failures: list[BaseException] = []
 
@@ -343,7 +343,7 @@ def test_one_compression_in_many_threads() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc keeps memory")
-def test_decompressed_batches_take_each_others_memory() -> None:
+def test_decompressed_batches_reuse_memory() -> None:
     program = """
 import resource
 from pykclient.record import Compression, MemoryRecords, MemoryRecordsBuilder

@@ -5,7 +5,7 @@ import pytest
 from pykclient.record import CompressionRatioEstimator, CompressionType
 
 
-def test_estimates_move_down_slowly_and_up_fast() -> None:
+def test_ratio_estimate_falls_slowly_and_rises_fast() -> None:
     topic = "estimates-move"
     estimator = CompressionRatioEstimator
     assert estimator.estimation(topic, CompressionType.LZ4) == 1.0

@@ -125,14 +125,14 @@ WORK: dict[str, Callable[[Form], Any]] = {
 
 
 @pytest.mark.parametrize("work", [pytest.param(work, id=name) for name, work in WORK.items()])
-def test_both_forms_behave_equally(work: Callable[[Form], Any]) -> None:
+def test_python_and_c_records_behave_alike(work: Callable[[Form], Any]) -> None:
     python, c = (outcome(work, form) for form in FORMS)
     assert python == c
     assert c == python
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles_of_both_forms_are_equal(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
+def test_pickles_of_python_and_c_records_are_equal(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
     pickles = []
     for form in FORMS:
         monkeypatch.setattr(consumer_record, "ConsumerRecord", form)
@@ -143,7 +143,7 @@ def test_pickles_of_both_forms_are_equal(monkeypatch: pytest.MonkeyPatch, protoc
     assert pickles[0] == pickles[1]
 
 
-def test_records_of_both_forms_are_equal() -> None:
+def test_python_and_c_records_are_equal() -> None:
     python, c = (made(form) for form in FORMS)
     assert type(python) is not type(c)
     assert python == c
@@ -152,13 +152,13 @@ def test_records_of_both_forms_are_equal() -> None:
     assert python != c
 
 
-def test_reading_fields_needs_no_python_code() -> None:
+def test_record_fields_are_member_descriptors() -> None:
     for name in types.ConsumerRecord.__slots__:
         for form in FORMS:
             assert inspect.ismemberdescriptor(vars(form)[name])
 
 
-def test_the_delivery_count_is_no_field() -> None:
+def test_delivery_count_does_not_affect_equality() -> None:
     for form in FORMS:
         record = form(*ARGUMENTS, delivery_count=2)
         assert record == made(form)

@@ -7,7 +7,7 @@ from pykclient.record import ControlRecordType, EndTransactionMarker, Record
 
 
 @pytest.mark.parametrize("control_type", [each for each in ControlRecordType if each >= 0])
-def test_types(control_type: ControlRecordType) -> None:
+def test_control_record_types_round_trip(control_type: ControlRecordType) -> None:
     key = control_type.record_key()
     assert key == b"\0\0" + control_type.to_bytes(2, "big")
     assert ControlRecordType.parse(key) is control_type
@@ -16,20 +16,20 @@ def test_types(control_type: ControlRecordType) -> None:
 
 
 @pytest.mark.parametrize("type_id", [7, 1000, 0x7FFF])
-def test_types_that_we_do_not_know(type_id: int) -> None:
+def test_unknown_types_are_parsed_as_unknown(type_id: int) -> None:
     assert ControlRecordType.parse(b"\0\0" + type_id.to_bytes(2, "big")) is ControlRecordType.UNKNOWN
     with pytest.raises(IllegalArgumentError):
         ControlRecordType.UNKNOWN.record_key()
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
-def test_keys_that_cannot_be(key: bytes | None) -> None:
+def test_invalid_control_keys_are_refused(key: bytes | None) -> None:
     with pytest.raises(CorruptRecordError):
         ControlRecordType.parse(key)
 
 
 @pytest.mark.parametrize("control_type", [ControlRecordType.COMMIT, ControlRecordType.ABORT])
-def test_end_of_a_transaction(control_type: ControlRecordType) -> None:
+def test_end_transaction_markers_round_trip(control_type: ControlRecordType) -> None:
     marker = EndTransactionMarker(control_type, 19)
     record = Record(0, 0, control_type.record_key(), marker.serialize_value())
     assert EndTransactionMarker.deserialize(record) == marker

@@ -77,7 +77,7 @@ def batch_around(record_data: bytes, count: int, codec: str = "none") -> bytes:
 
 @settings(max_examples=300)
 @given(v2_batches() | legacy_batches(), st.data())
-def test_mutations(batch: tuple[list[Record], bytes], data: st.DataObject) -> None:
+def test_mutated_batches_are_read_or_refused(batch: tuple[list[Record], bytes], data: st.DataObject) -> None:
     mutated = bytearray(batch[1])
     for _ in range(data.draw(st.integers(1, 4), "changes")):
         at = data.draw(st.integers(0, len(mutated) - 1), "at")
@@ -100,13 +100,13 @@ def test_mutations(batch: tuple[list[Record], bytes], data: st.DataObject) -> No
 
 
 @given(st.binary(max_size=300), st.integers(-1, 1 << 31 - 1), st.sampled_from(CODECS))
-def test_garbage_for_records(garbage: bytes, count: int, codec: str) -> None:
+def test_garbage_records_are_read_or_refused(garbage: bytes, count: int, codec: str) -> None:
     with suppress(CorruptRecordError):
         read_everything(batch_around(garbage, count, codec), True)
 
 
 @given(st.binary(max_size=300))
-def test_garbage(garbage: bytes) -> None:
+def test_garbage_batches_are_read_or_refused(garbage: bytes) -> None:
     with suppress(CorruptRecordError):
         read_everything(garbage, False)
 
@@ -131,7 +131,7 @@ RECORDS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_records_that_cannot_be(name: str, codec: str) -> None:
+def test_impossible_records_are_refused(name: str, codec: str) -> None:
     body = RECORDS[name]
     good = MemoryRecordsBuilder()
     good.append(0, b"k", b"v")
@@ -146,7 +146,7 @@ def test_records_that_cannot_be(name: str, codec: str) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 1, 1000, (1 << 31) - 1, -(1 << 31)])
-def test_lengths_that_cannot_be(length: int) -> None:
+def test_impossible_record_lengths_are_refused(length: int) -> None:
     (batch,) = MemoryRecords(batch_around(encode_varint(length) + b"\0\0\0\1\1\0", 1)).batches()
     with pytest.raises(CorruptRecordError):
         batch.records()
@@ -170,7 +170,7 @@ def peak_bytes(work: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_bomb_in_a_batch(codec: str) -> None:
+def test_decompression_bomb_does_not_fill_memory(codec: str) -> None:
     data = batch_around(encode_varint(20_000_000) + bytes(20_000_000), 1, codec)
     (batch,) = MemoryRecords(data).batches()
     batch.ensure_valid()
@@ -183,7 +183,7 @@ def test_a_bomb_in_a_batch(codec: str) -> None:
     assert peak_bytes(explode) < 8 * LIMIT + 2 * len(data)
 
 
-def test_two_billion_records_that_are_not_there() -> None:
+def test_false_record_count_does_not_fill_memory() -> None:
     (batch,) = MemoryRecords(batch_around(b"", (1 << 31) - 1)).batches()
 
     def read() -> None:
@@ -212,7 +212,7 @@ def test_tiny_records_do_not_fill_memory(magic: int) -> None:
     assert peak_bytes(read) < (34 if magic == 1 else 7) * count * 4 + 100_000
 
 
-def test_old_messages_that_cannot_be() -> None:
+def test_impossible_old_messages_are_refused() -> None:
     wrapper = build([Record(0, 5, b"k", b"v")], magic=1, compression=Compression.of("gzip"))
     for inner, text in (
         (b"", "no messages inside"),
@@ -231,7 +231,7 @@ def test_old_messages_that_cannot_be() -> None:
             batch.records()
 
 
-def test_an_inner_message_that_is_cut_off_is_the_end() -> None:
+def test_truncated_inner_message_ends_batch() -> None:
     builder = MemoryRecordsBuilder(magic=0, compression=Compression.of("gzip"))
     for number in range(3):
         builder.append(0, None, b"%d" % number)
@@ -240,7 +240,7 @@ def test_an_inner_message_that_is_cut_off_is_the_end() -> None:
     assert [record.value for record in batch.records()] == [b"0", b"1"]
 
 
-def test_a_wrapper_at_offset_0_has_relative_offsets_only() -> None:
+def test_wrapper_at_offset_0_has_relative_offsets() -> None:
     """A wrapper at offset 0 has relative inner offsets only, as some versions of librdkafka wrote it."""
     builder = MemoryRecordsBuilder(magic=1, compression=Compression.of("gzip"))
     for number in range(3):

@@ -70,7 +70,7 @@ def describe(batch_records: MemoryRecords) -> list[str]:
 
 @pytest.mark.parametrize("index", range(len(SPECS)), ids=[repr(spec) for spec in SPECS])
 class TestOracle:
-    def test_java_builds_and_we_read(self, index: int) -> None:
+    def test_batches_of_java_are_read(self, index: int) -> None:
         spec = SPECS[index]
         data = from_text(java_answers()[index][0])
         assert data
@@ -85,13 +85,13 @@ class TestOracle:
         assert batch.is_control_batch == spec.is_control
         assert batch.partition_leader_epoch == spec.leader_epoch
 
-    def test_we_build_and_java_reads(self, index: int) -> None:
+    def test_java_reads_our_batches(self, index: int) -> None:
         spec = SPECS[index]
         ours = describe(MemoryRecords(spec.builder().build()))
         assert java_readings()[index] == ours
         assert sum(line.startswith("record ") for line in ours) == len(spec.records)
 
-    def test_sizes_and_bytes_are_java_s(self, index: int) -> None:
+    def test_batch_sizes_and_bytes_equal_javas(self, index: int) -> None:
         spec = SPECS[index]
         answer = java_answers()[index]
         builder = spec.builder()
@@ -108,7 +108,7 @@ class TestOracle:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_that_java_compacted(codec: str) -> None:
+def test_batch_compacted_by_java_is_read(codec: str) -> None:
     records = [Record(100 + i, 1000 + i, b"k%d" % i, None if i % 3 == 0 else b"v") for i in range(10)]
     spec = BatchSpec(records, base_offset=100, codec=codec, producer=(9, 0, 5))
     data = compact_with_java(bytes(spec.builder().build()), "odd")
@@ -120,7 +120,7 @@ def test_a_batch_that_java_compacted(codec: str) -> None:
     assert batch.delete_horizon_ms == 1_000_500
 
 
-def test_a_batch_that_java_emptied() -> None:
+def test_batch_emptied_by_java_is_read() -> None:
     spec = BatchSpec([Record(100 + i, 1000 + i, b"k", b"v") for i in range(10)], base_offset=100, producer=(9, 0, 5))
     data = compact_with_java(bytes(spec.builder().build()), "none")
     (batch,) = MemoryRecords(data).batches()
@@ -129,7 +129,7 @@ def test_a_batch_that_java_emptied() -> None:
     assert (batch.base_offset, batch.next_offset, batch.count_or_none, batch.last_sequence) == (100, 110, 0, 14)
 
 
-def test_formats_one_after_the_other() -> None:
+def test_mixed_formats_are_read_like_java() -> None:
     mixed = [spec for spec in SPECS if len(spec.records) < 20]
     data = b"".join(bytes(spec.builder().build()) for spec in mixed)
     (java,) = read_with_java([data])

@@ -12,7 +12,7 @@ VECTORS = read_vectors()
 
 
 @pytest.mark.parametrize(("spec", "data"), VECTORS, ids=[repr(spec) for spec, _ in VECTORS])
-def test_vector(spec: BatchSpec, data: bytes) -> None:
+def test_stored_java_batch_is_read(spec: BatchSpec, data: bytes) -> None:
     (batch,) = MemoryRecords(data).batches()
     batch.ensure_valid()
     assert batch.records() == spec.expected()
@@ -32,7 +32,7 @@ def test_vector(spec: BatchSpec, data: bytes) -> None:
         assert ours[start : start + size] == data[start : start + size]
 
 
-def test_every_format_and_codec_is_there() -> None:
+def test_vectors_cover_every_format_and_codec() -> None:
     seen = {(spec.magic, spec.codec) for spec, _ in VECTORS}
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     assert seen == {(magic, codec) for magic in (0, 1, 2) for codec in codecs if magic == 2 or codec != "zstd"}

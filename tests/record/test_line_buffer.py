@@ -109,9 +109,7 @@ def text_of(data: bytes, name: str, lines: LineBuffer, step: int) -> bytes:
 
 
 @given(v2_batches() | legacy_batches(), st.integers(1, 40), st.sampled_from(tuple(TWINS)))
-def test_a_line_of_each_format_for_each_record(
-    records_and_data: tuple[list[Record], bytes], step: int, name: str
-) -> None:
+def test_each_record_becomes_one_line(records_and_data: tuple[list[Record], bytes], step: int, name: str) -> None:
     records, data = records_and_data
     assert text_of(data, name, LineBuffer(json_object(b"\n")), step) == b"".join(map(json_line, records))
     assert text_of(data, name, LineBuffer(PLAIN_LINE), step) == b"".join(map(plain_line, records))
@@ -149,20 +147,20 @@ def batch_of(record: Record) -> bytes:
 
 
 @given(hostile_records, st.sampled_from(tuple(TWINS)))
-def test_hostile_records_are_written_as_the_standard_library_does(record: Record, name: str) -> None:
+def test_hostile_records_are_written_like_json_module(record: Record, name: str) -> None:
     data = batch_of(record)
     assert text_of(data, name, LineBuffer(json_object(b"\n")), 1) == json_line(record)
     assert text_of(data, name, LineBuffer(PLAIN_LINE), 1) == plain_line(record)
 
 
 @given(hostile_records, formats)
-def test_the_twins_write_the_same_in_any_format(record: Record, format: list[Piece]) -> None:
+def test_twins_write_any_format_alike(record: Record, format: list[Piece]) -> None:
     data = batch_of(record)
     assert text_of(data, "c", LineBuffer(format), 1) == text_of(data, "python", LineBuffer(format), 1)
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_names_of_headers_that_are_not_utf8_are_replaced_as_in_java(name: str) -> None:
+def test_invalid_utf8_in_header_names_is_replaced_like_java(name: str) -> None:
     data = bytearray(build([Record(offset, 1, None, b"", (("name", b"v"),)) for offset in range(3)]))
     place = data.index(b"name", data.index(b"name") + 1)
     data[place : place + 4] = b"a\xffb\xc3"
@@ -174,7 +172,7 @@ def test_names_of_headers_that_are_not_utf8_are_replaced_as_in_java(name: str) -
 
 
 @given(v2_batches() | legacy_batches(), formats, st.integers(1, 40), st.integers(1, 2000))
-def test_the_twins_do_the_same(
+def test_twins_write_lines_of_batches_alike(
     records_and_data: tuple[list[Record], bytes], format: list[Piece], step: int, max_bytes: int
 ) -> None:
     for batch in MemoryRecords(records_and_data[1]).batches():
@@ -183,7 +181,7 @@ def test_the_twins_do_the_same(
 
 
 @given(st.binary(max_size=200), st.integers(0, 20), formats)
-def test_the_twins_do_the_same_with_anything(records: bytes, count: int, format: list[Piece]) -> None:
+def test_twins_write_lines_of_random_bytes_alike(records: bytes, count: int, format: list[Piece]) -> None:
     header = bytearray(build([Record(0, 1, None, b"")])[:61])
     header[57:61] = count.to_bytes(4, "big")
     batch = DefaultRecordBatch(memoryview(bytes(header) + records))
@@ -192,7 +190,7 @@ def test_the_twins_do_the_same_with_anything(records: bytes, count: int, format:
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_lines_grow_beyond_the_size_of_the_batch(name: str) -> None:
+def test_lines_may_grow_beyond_size_of_batch(name: str) -> None:
     records = [Record(offset, 1, None if offset % 3 else b"k", None if offset % 2 else b"v") for offset in range(500)]
     text = text_of(build(records), name, LineBuffer(delimited(b"<end>" * 50, b"<between>" * 50, b"<null>" * 50)), 7)
     parts = [part for part in text.split(b"<end>" * 50) if part]

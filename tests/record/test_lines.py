@@ -30,7 +30,7 @@ def split(implementation: str, *arguments: Any) -> tuple[list[bytes | None] | No
 
 
 @given(texts, delimiters, st.none() | delimiters, st.booleans())
-def test_splitting_is_the_same_in_both(
+def test_python_and_c_split_lines_alike(
     data: bytes, delimiter: bytes, between: bytes | None, empty_is_null: bool
 ) -> None:
     arguments = data, delimiter, between, empty_is_null
@@ -38,7 +38,7 @@ def test_splitting_is_the_same_in_both(
 
 
 @pytest.mark.parametrize("implementation", ["c", "python"])
-def test_splitting(implementation: str) -> None:
+def test_lines_are_split_into_keys_and_values(implementation: str) -> None:
     assert split(implementation, b"", b"\n", None, False) == (None, [])
     assert split(implementation, b"a\n\nb", b"\n", None, False) == (None, [b"a", b"", b"b"])
     assert split(implementation, b"a\n\nb\n", b"\n", None, True) == (None, [b"a", None, b"b"])

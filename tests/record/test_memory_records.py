@@ -20,7 +20,7 @@ TWO = build([Record(8, 5, b"k", b"v"), Record(9, 6, None, None)], compression=Co
 OLD = build([Record(6, 5, b"k", b"v")], magic=1)
 
 
-def test_batches_of_a_buffer() -> None:
+def test_batches_of_buffer_are_iterated() -> None:
     records = MemoryRecords(OLD + ONE + TWO)
     batches = list(records.batches())
     assert [batch.magic for batch in batches] == [1, 2, 2]
@@ -34,13 +34,13 @@ def test_batches_of_a_buffer() -> None:
     assert first.base_offset == 6
 
 
-def test_no_batches() -> None:
+def test_empty_records_have_no_batches() -> None:
     assert list(MemoryRecords.EMPTY.batches()) == []
     assert MemoryRecords.EMPTY.first_batch() is None
 
 
 @pytest.mark.parametrize("cut", range(1, len(TWO)))
-def test_a_batch_that_is_cut_off_is_the_end(cut: int) -> None:
+def test_truncated_batch_ends_iteration(cut: int) -> None:
     records = MemoryRecords((ONE + TWO)[:-cut])
     assert [batch.base_offset for batch in records.batches()] == [7]
     assert records.valid_bytes == len(ONE)
@@ -51,7 +51,7 @@ def test_batch_that_is_cut_off_after_its_magic_has_a_size() -> None:
     assert MemoryRecords(TWO[:16]).batch_size_at(0) is None
 
 
-def test_a_corrupt_size_is_noticed_as_soon_as_it_is_there() -> None:
+def test_corrupt_size_is_detected_once_it_is_complete() -> None:
     start = bytes(8) + (3).to_bytes(4, "big")  # an offset and a size
     assert list(MemoryRecords(start[:11]).batches()) == []
     with pytest.raises(CorruptRecordError, match="a batch of 3 bytes"):
@@ -62,7 +62,7 @@ def test_a_corrupt_size_is_noticed_as_soon_as_it_is_there() -> None:
     ("size", "text"),
     [(-1, "smaller than the smallest"), (13, "smaller than the smallest"), (48, "smaller than its header of 61")],
 )
-def test_sizes_that_cannot_be(size: int, text: str) -> None:
+def test_impossible_batch_sizes_are_refused(size: int, text: str) -> None:
     data = bytearray(ONE)
     data[8:12] = size.to_bytes(4, "big", signed=True)
     records = MemoryRecords(ONE + data).batches()
@@ -71,7 +71,7 @@ def test_sizes_that_cannot_be(size: int, text: str) -> None:
         next(records)
 
 
-def test_a_size_over_the_bound() -> None:
+def test_batch_over_size_limit_is_refused() -> None:
     with pytest.raises(CorruptRecordError, match="larger than the largest allowed, 30"):
         list(MemoryRecords(ONE).batches(max_batch_size=30))
     huge = bytearray(ONE)
@@ -80,14 +80,14 @@ def test_a_size_over_the_bound() -> None:
 
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
-def test_formats_that_do_not_exist(magic: int) -> None:
+def test_unknown_formats_are_refused(magic: int) -> None:
     data = bytearray(ONE)
     data[16] = magic
     with pytest.raises(CorruptRecordError, match=f"unknown format {magic}"):
         list(MemoryRecords(data).batches())
 
 
-def test_slices() -> None:
+def test_slices_are_taken_by_position_and_size() -> None:
     records = MemoryRecords(ONE + TWO)
     assert records.slice(len(ONE), 1 << 30) == MemoryRecords(TWO)
     assert records.slice(0, len(ONE)) == MemoryRecords(ONE)
@@ -97,7 +97,7 @@ def test_slices() -> None:
             records.slice(position, size)
 
 
-def test_nothing_is_copied() -> None:
+def test_batches_are_views_of_buffer() -> None:
     data = bytearray(ONE)
     (batch,) = MemoryRecords(data).batches()
     assert batch.buffer.obj is data
@@ -107,7 +107,7 @@ def test_nothing_is_copied() -> None:
 
 
 @pytest.mark.parametrize("at", [*range(17, 61), len(TWO) - 1])
-def test_every_byte_after_the_crc_is_under_it(at: int) -> None:
+def test_crc_covers_every_byte_after_it(at: int) -> None:
     data = bytearray(TWO)
     data[at] ^= 0x40
     (batch,) = MemoryRecords(data).batches()
@@ -117,7 +117,7 @@ def test_every_byte_after_the_crc_is_under_it(at: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(16, len(OLD)))
-def test_every_byte_of_an_old_message_is_under_its_crc(at: int) -> None:
+def test_crc_covers_every_byte_of_old_message(at: int) -> None:
     data = bytearray(OLD)
     data[at] ^= 0x04
     with pytest.raises(CorruptRecordError):  # noqa: PT012 - some make the batch itself unreadable
@@ -126,7 +126,7 @@ def test_every_byte_of_an_old_message_is_under_its_crc(at: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, (1 << 63) - (1 << 31)])
-def test_base_offsets_that_cannot_be(offset: int) -> None:
+def test_impossible_base_offsets_are_refused(offset: int) -> None:
     data = bytearray(TWO)
     data[:8] = offset.to_bytes(8, "big", signed=True)
     (batch,) = MemoryRecords(data).batches()
@@ -135,7 +135,7 @@ def test_base_offsets_that_cannot_be(offset: int) -> None:
         batch.ensure_valid()
 
 
-def test_an_undefined_codec() -> None:
+def test_undefined_codec_is_refused() -> None:
     data = bytearray(ONE)
     data[22] |= 0x07
     (batch,) = MemoryRecords(data).batches()
@@ -143,7 +143,7 @@ def test_an_undefined_codec() -> None:
         batch.records()
 
 
-def test_a_batch_without_records() -> None:
+def test_batch_without_records_is_read() -> None:
     data = write_empty_header(5, 1, 10, 100, 104, 3, CREATE_TIME, 77, is_transactional=True)
     (batch,) = MemoryRecords(data).batches()
     batch.ensure_valid()
@@ -176,6 +176,6 @@ def test_broker_changes_header_fields_in_place() -> None:
     ("sequence", "increment", "result"),
     [(0, 0, 0), (5, 3, 8), ((1 << 31) - 1, 1, 0), ((1 << 31) - 2, 5, 3), ((1 << 31) - 1, (1 << 31) - 1, (1 << 31) - 2)],
 )
-def test_sequences_wrap(sequence: int, increment: int, result: int) -> None:
+def test_sequence_numbers_wrap(sequence: int, increment: int, result: int) -> None:
     assert increment_sequence(sequence, increment) == result
     assert decrement_sequence(result, increment) == sequence

@@ -31,7 +31,7 @@ def only_batch(builder: MemoryRecordsBuilder) -> DefaultRecordBatch:
 
 
 @given(v2_batches())
-def test_v2_round_trip(records_and_batch: tuple[list[Record], bytes]) -> None:
+def test_v2_batches_round_trip(records_and_batch: tuple[list[Record], bytes]) -> None:
     records, data = records_and_batch
     (batch,) = MemoryRecords(data).batches()
     batch.ensure_valid()
@@ -55,7 +55,7 @@ def test_old_formats_round_trip(records_and_batch: tuple[list[Record], bytes]) -
 
 
 @given(record_lists(), st.sampled_from((0, 1, 2)))
-def test_sizes_are_what_is_written(records: list[Record], magic: int) -> None:
+def test_computed_sizes_equal_written_bytes(records: list[Record], magic: int) -> None:
     if magic < 2:
         records = [record._replace(headers=()) for record in records]
     builder = MemoryRecordsBuilder(magic=magic, base_offset=records[0].offset)
@@ -73,7 +73,7 @@ def test_sizes_are_what_is_written(records: list[Record], magic: int) -> None:
 
 
 @given(record_lists(), st.integers(61, 2000), st.sampled_from(CODECS), st.sampled_from((0, 1, 2)))
-def test_try_append_is_has_room_for_and_append(records: list[Record], limit: int, codec: str, magic: int) -> None:
+def test_try_append_equals_has_room_for_and_append(records: list[Record], limit: int, codec: str, magic: int) -> None:
     if magic < 2:
         records = [record._replace(headers=()) for record in records]
         codec = "gzip" if codec == "zstd" else codec
@@ -135,7 +135,7 @@ def test_the_estimate_follows_the_ratio() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 10, 61, 200, 5000])
-def test_a_lent_buffer_is_written_over_from_its_start(codec: str, size: int) -> None:
+def test_given_buffer_is_overwritten_from_its_start(codec: str, size: int) -> None:
     buffer = bytearray(b"\xee" * size)
     builder = MemoryRecordsBuilder(buffer, compression=Compression.of(codec))
     expected = MemoryRecordsBuilder(compression=Compression.of(codec))
@@ -152,7 +152,7 @@ def test_a_lent_buffer_is_written_over_from_its_start(codec: str, size: int) -> 
 
 @pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_a_lent_buffer_that_cannot_grow_is_left(codec: str, magic: int) -> None:
+def test_given_buffer_that_cannot_grow_is_replaced(codec: str, magic: int) -> None:
     buffer = bytearray(100)
     somebody_s_view = memoryview(buffer)
     data = random.Random(1).randbytes(100)
@@ -185,7 +185,7 @@ def test_null_is_not_empty() -> None:
 # --- states
 
 
-def test_closing() -> None:
+def test_closed_builder_accepts_no_records() -> None:
     builder = MemoryRecordsBuilder()
     builder.append(5, b"k", b"v")
     builder.close_for_record_appends()
@@ -209,7 +209,7 @@ def test_closing() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_rewriting_the_producer_state(codec: str) -> None:
+def test_producer_state_can_be_rewritten(codec: str) -> None:
     builder = MemoryRecordsBuilder(compression=Compression.of(codec), producer_id=1, producer_epoch=0, base_sequence=10)
     builder.append(5, b"k", b"v")
     records = only_batch(builder).records()
@@ -221,7 +221,7 @@ def test_rewriting_the_producer_state(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_aborting(codec: str) -> None:
+def test_aborted_builder_refuses_calls(codec: str) -> None:
     builder = MemoryRecordsBuilder(compression=Compression.of(codec))
     builder.append(5, b"k", b"v")
     builder.abort()
@@ -238,7 +238,7 @@ def test_aborting(codec: str) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_no_records_no_bytes(magic: int, codec: str) -> None:
+def test_builder_without_records_builds_no_bytes(magic: int, codec: str) -> None:
     builder = MemoryRecordsBuilder(magic=magic, compression=Compression.of(codec))
     assert len(builder.build()) == 0
     assert builder.estimated_size_in_bytes == 0
@@ -280,14 +280,14 @@ def test_features_that_a_format_lacks_are_refused(config: dict[str, Any], text: 
         ({"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "magic": 1}, "does not have producer ids"),
     ],
 )
-def test_producer_states_that_cannot_be(config: dict[str, Any], text: str) -> None:
+def test_impossible_producer_states_are_refused(config: dict[str, Any], text: str) -> None:
     builder = MemoryRecordsBuilder(**config)
     builder.append(0, b"k", b"v")
     with pytest.raises(IllegalArgumentError, match=text):
         builder.build()
 
 
-def test_records_that_cannot_be() -> None:
+def test_impossible_record_offsets_are_refused() -> None:
     builder = MemoryRecordsBuilder(base_offset=10)
     builder.append_with_offset(12, 0, b"k", b"v")
     for offset, text in ((12, "does not come after 12"), (11, "does not come after"), (1 << 40, "starts at 10")):
@@ -307,7 +307,7 @@ def test_records_that_cannot_be() -> None:
     assert only_batch(builder).records() == [Record(12, 0, b"k", b"v")]
 
 
-def test_end_of_a_transaction() -> None:
+def test_end_of_transaction_needs_transactional_control_batch() -> None:
     marker = EndTransactionMarker(ControlRecordType.ABORT, 4)
     configs: tuple[dict[str, Any], ...] = ({}, {"producer_id": 5, "producer_epoch": 0})
     for config in configs:
@@ -322,7 +322,7 @@ def test_end_of_a_transaction() -> None:
     assert EndTransactionMarker.deserialize(batch.records()[0]) == marker
 
 
-def test_info() -> None:
+def test_info_has_largest_timestamp_and_its_offset() -> None:
     builder = MemoryRecordsBuilder(base_offset=10)
     assert builder.info() == (-1, -1)
     for timestamp in (5, 9, 7):
@@ -338,7 +338,7 @@ def test_info() -> None:
 
 
 @pytest.mark.parametrize("magic", [1, 2])
-def test_memory_that_was_used_before_leaves_nothing_behind(magic: int) -> None:
+def test_reused_memory_leaves_nothing_behind(magic: int) -> None:
     batches = []
     for count, value in ((500, b"of a long batch"), (3, b"of a short one"), (0, b"")):
         builder = MemoryRecordsBuilder(magic=magic, compression=Compression.of("lz4"))
@@ -349,7 +349,7 @@ def test_memory_that_was_used_before_leaves_nothing_behind(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("is_plenty", "borrowed"), [(True, [1_500]), (False, [])])
-def test_memory_is_borrowed_ahead_only_if_there_is_plenty(is_plenty: bool, borrowed: list[int]) -> None:
+def test_memory_is_borrowed_in_advance_only_if_plentiful(is_plenty: bool, borrowed: list[int]) -> None:
     """A batch that only may need more memory must not take it from batches that do need it."""
     lent: list[int] = []
 

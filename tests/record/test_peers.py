@@ -31,7 +31,7 @@ def records_of(magic: int) -> list[Record]:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_theirs(magic: int, codec: str) -> None:
+def test_batches_of_kafka_python_are_read(magic: int, codec: str) -> None:
     records = records_of(magic)
     builder = kafka.record.MemoryRecordsBuilder(magic, CompressionType.for_name(codec).id, 1 << 20)
     for record in records:
@@ -45,7 +45,7 @@ def test_theirs(magic: int, codec: str) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_ours(magic: int, codec: str) -> None:
+def test_kafka_python_reads_our_batches(magic: int, codec: str) -> None:
     records = records_of(magic)
     builder = MemoryRecordsBuilder(magic=magic, compression=Compression.of(codec))
     for record in records:

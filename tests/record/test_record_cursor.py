@@ -63,7 +63,7 @@ def as_consumed(record: Record, timestamp_type: int, leader_epoch: int | None = 
 
 
 @given(v2_batches() | legacy_batches(), st.integers(1, 40), st.integers(0, 40))
-def test_a_cursor_gives_what_records_gives(batch: tuple[list[Record], bytes], step: int, skipped: int) -> None:
+def test_cursor_yields_same_records_as_batch(batch: tuple[list[Record], bytes], step: int, skipped: int) -> None:
     records, data = batch
     from_offset = records[0].offset + skipped
     consumed = []
@@ -89,7 +89,7 @@ def test_cursor_counts_offsets_records_and_bytes() -> None:
     assert cursor.bytes_read == sum(sizes)
 
 
-def test_nothing_is_left_after_the_start() -> None:
+def test_cursor_started_after_last_record_is_exhausted() -> None:
     cursor = batch_of(5).cursor(OWNER, 1000)
     assert cursor.next_records(10) == []
     assert cursor.exhausted
@@ -97,7 +97,7 @@ def test_nothing_is_left_after_the_start() -> None:
 
 
 @pytest.mark.parametrize("timestamp_type", [CREATE_TIME, LOG_APPEND_TIME])
-def test_timestamp_types(timestamp_type: int) -> None:
+def test_records_have_timestamp_type_of_batch(timestamp_type: int) -> None:
     batch = batch_of(2, timestamp_type=timestamp_type, log_append_time=5555)
     records = batch.cursor(OWNER).next_records(5)
     assert [record.timestamp_type for record in records] == [timestamp_type] * 2
@@ -136,7 +136,7 @@ def test_deserializers_get_topic_headers_and_bytes() -> None:
 
 @pytest.mark.parametrize(("magic", "codec"), SHARED)
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_a_record_that_cannot_be_deserialized(part: str, magic: int, codec: str) -> None:
+def test_undeserializable_record_raises_without_being_skipped(part: str, magic: int, codec: str) -> None:
     batch = batch_of(6, magic, codec)
     number = Number()
     number.fails_on = b"3" if part == "key" else b"v3"
@@ -162,7 +162,7 @@ def test_a_record_that_cannot_be_deserialized(part: str, magic: int, codec: str)
 # --- corruption
 
 
-def test_a_corrupt_record_comes_after_the_good_ones() -> None:
+def test_records_before_corrupt_one_are_returned_first() -> None:
     data = bytearray(build([Record(i, 0, b"k", b"vvvv") for i in range(5)]))
     at = data.rindex(b"k") - 1
     assert data[at] == 2
@@ -179,7 +179,7 @@ def test_a_corrupt_record_comes_after_the_good_ones() -> None:
     assert batch.first_record() == Record(0, 0, b"k", b"vvvv")
 
 
-def test_a_corrupt_old_record_comes_after_the_good_ones() -> None:
+def test_old_records_before_corrupt_one_are_returned_first() -> None:
     builder = MemoryRecordsBuilder(magic=1, compression=Compression.of("none"))
     for _ in range(3):
         builder.append(0, b"key", b"value")
@@ -201,7 +201,7 @@ def test_a_corrupt_old_record_comes_after_the_good_ones() -> None:
 
 
 @pytest.mark.parametrize("change", [1, -1])
-def test_a_count_that_does_not_fit_the_bytes(change: int) -> None:
+def test_wrong_record_count_is_refused(change: int) -> None:
     data = bytearray(build([Record(i, 0, b"k", b"v") for i in range(5)]))
     data[57:61] = (5 + change).to_bytes(4, "big")
     (batch,) = MemoryRecords(data).batches()
@@ -214,7 +214,7 @@ def test_a_count_that_does_not_fit_the_bytes(change: int) -> None:
         cursor.next_records(10)
 
 
-def test_a_negative_count() -> None:
+def test_negative_record_count_is_refused() -> None:
     data = bytearray(build([Record(0, 0, b"k", b"v")]))
     data[57:61] = b"\xff\xff\xff\xff"
     (batch,) = MemoryRecords(data).batches()

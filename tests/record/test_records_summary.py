@@ -22,7 +22,7 @@ def encoded(records: list[Record]) -> bytes:
 
 
 @given(records=record_lists())
-def test_the_summary_is_that_of_the_records(records: list[Record]) -> None:
+def test_summary_equals_that_of_decoded_records(records: list[Record]) -> None:
     summary = summarize_records(encoded(records), len(records), records[0].timestamp)
     timestamps = [record.timestamp for record in records if record.timestamp != -1] or [-1]
     assert summary == (

@@ -39,7 +39,7 @@ def read(buffers: list[Buffer]) -> list[Record]:
 
 @settings(deadline=None)
 @given(batch=v2_batches(), to_magic=st.sampled_from((0, 1)))
-def test_records_keep_all_that_an_old_format_has(batch: tuple[list[Record], bytes], to_magic: int) -> None:
+def test_down_conversion_keeps_all_fields_of_old_format(batch: tuple[list[Record], bytes], to_magic: int) -> None:
     records, data = batch
     if next(MemoryRecords(data).batches()).compression_type is CompressionType.ZSTD:
         with pytest.raises(UnsupportedCompressionTypeError, match="fetch version 10"):
@@ -52,14 +52,14 @@ def test_records_keep_all_that_an_old_format_has(batch: tuple[list[Record], byte
     assert read(converted.records) == kept
 
 
-def test_the_brokers_time_stays_the_brokers_time() -> None:
+def test_down_conversion_keeps_log_append_time() -> None:
     builder = MemoryRecordsBuilder(timestamp_type=LOG_APPEND_TIME, log_append_time=77)
     builder.append(5, b"k", b"v")
     (batch,) = MemoryRecords(down_convert([builder.build()], 1, 0).records[0]).batches()
     assert (batch.timestamp_type, batch.max_timestamp) == (LOG_APPEND_TIME, 77)
 
 
-def test_old_batches_are_handed_through_and_control_batches_left_out() -> None:
+def test_down_conversion_keeps_old_batches_and_drops_control_batches() -> None:
     old = batch_of(some_records(0, 3), magic=1, codec="gzip")
     marker = bytes(control_spec(ControlRecordType.COMMIT).builder().build())
     new = batch_of(some_records(60, 2))
@@ -78,7 +78,7 @@ def test_down_conversion_drops_uncompressed_messages_before_first_offset() -> No
     assert down_convert([plain], 1, 15).records == []
 
 
-def test_the_conversion_ends_where_the_answer_is_full() -> None:
+def test_down_conversion_stops_at_response_size() -> None:
     batches = [batch_of(some_records(10 * i, 10)) for i in range(4)]
     one = len(down_convert(batches[:1], 1, 0).records[0])
     for room, expected in ((1, 1), (one, 1), (2 * one, 2), (3 * one - 1, 2), (4 * one, 4)):
@@ -86,7 +86,7 @@ def test_the_conversion_ends_where_the_answer_is_full() -> None:
 
 
 @pytest.mark.java
-def test_java_converts_alike() -> None:
+def test_down_conversion_equals_javas() -> None:
     buffers = [bytes(spec.builder().build()) for spec in all_specs() if sum(map(len, spec.lines())) < 5_000]
     cases = [
         (buffer, to_magic, first)

@@ -52,7 +52,7 @@ def rows_of(given: list[Any]) -> Rows:
 
 
 @given(records, st.data(), st.sampled_from(("none", "lz4")), st.integers(61, 3000), st.sampled_from((1.0, 0.3)))
-def test_the_same_batch_as_one_by_one(
+def test_rows_encode_same_batch_as_single_records(
     given: list[Any], data: st.DataObject, codec: str, limit: int, ratio: float
 ) -> None:
     indices = data.draw(st.none() | st.lists(st.integers(0, max(0, len(given) - 1)), max_size=40 if given else 0))
@@ -95,7 +95,7 @@ def append_all(
 
 
 @pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
-def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_rows_stops_at_given_size(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
     rows = rows_of([(1, None, bytes(100), ())] * 10)
     builder = MemoryRecordsBuilder()
@@ -106,7 +106,7 @@ def test_a_size_to_stop_at(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
-def test_rows_fit_although_a_view_keeps_the_buffer_from_growing(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_fit_although_view_prevents_growth(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_records_builder, "encode_rows", encode)
     buffer = bytearray(100)
     rows = rows_of([(1, None, bytes(100), ())])
@@ -118,14 +118,14 @@ def test_rows_fit_although_a_view_keeps_the_buffer_from_growing(encode: Any, mon
 
 @pytest.mark.parametrize("encode", [python_form(encode_rows), compiled.encode_rows])
 @pytest.mark.parametrize("offsets", [(0, 9), (5, 2), (-1, 2), (3, 1 << 40)])
-def test_offsets_that_lead_out_of_the_data(encode: Any, offsets: tuple[int, int]) -> None:
+def test_offsets_outside_of_data_are_refused(encode: Any, offsets: tuple[int, int]) -> None:
     column = BytesColumn(1, memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q"), b"12345678")
     rows = Rows(1, None, column, None, None, 1)
     with pytest.raises(IllegalArgumentError, match="row 0 is at"):
         encode(bytearray(100), 0, rows, None, 0, 1, 1, 0, 0, 1.0, 1000, 1000, MAX_INT32)
 
 
-def test_many_rows_at_once() -> None:
+def test_twins_encode_many_rows_alike() -> None:
     rows = rows_of([(1000 + i % 7, b"k" * (i % 3), b"v" * (i % 200), [("h", None)] * (i % 2)) for i in range(3000)])
     results = []
     for encode in (python_form(encode_rows), compiled.encode_rows):
@@ -155,7 +155,7 @@ def test_upper_bound_holds_for_every_row(given: list[Any], data: st.DataObject) 
     st.integers(-1, 6),
     st.integers(-1, 7),
 )
-def test_offsets_of_any_kind(offsets: list[int], start: int, stop: int) -> None:
+def test_twins_check_any_offsets_alike(offsets: list[int], start: int, stop: int) -> None:
     places = memoryview(pa.array(offsets, pa.int64()).buffers()[1]).cast("B").cast("q")[: len(offsets)]
     rows = Rows(len(offsets) - 1, None, BytesColumn(len(offsets) - 1, places, b"12345678"), None, None, 1)
     results: list[Any] = []
@@ -168,7 +168,7 @@ def test_offsets_of_any_kind(offsets: list[int], start: int, stop: int) -> None:
 
 
 @given(records, st.integers(80, 500))
-def test_rows_that_are_too_large(given: list[Any], limit: int) -> None:
+def test_too_large_rows_are_found(given: list[Any], limit: int) -> None:
     rows = rows_of(given)
     expected = [
         index
@@ -180,7 +180,7 @@ def test_rows_that_are_too_large(given: list[Any], limit: int) -> None:
 
 
 @given(st.lists(st.integers(-2, 5) | st.integers(0, 3000), max_size=60), st.data())
-def test_groups(numbers: list[int], data: st.DataObject) -> None:
+def test_twins_group_rows_by_partition_alike(numbers: list[int], data: st.DataObject) -> None:
     view = memoryview(bytearray(pa.array(numbers, pa.int32()).buffers()[1] or b"")[: 4 * len(numbers)]).cast("i")
     start = data.draw(st.integers(0, len(numbers)))
     stop = data.draw(st.integers(start, len(numbers)))
@@ -193,7 +193,7 @@ def test_groups(numbers: list[int], data: st.DataObject) -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(1, 2000))
-def test_partitions_of_keys(keys: list[bytes | None], count: int) -> None:
+def test_twins_hash_keys_to_same_partitions(keys: list[bytes | None], count: int) -> None:
     results = []
     for twin in (python_form(hash_partitions), compiled_form("pykclient.producer.partitioner.hashing").hash_partitions):
         numbers = memoryview(bytearray(b"\xff" * (4 * len(keys) + 4))).cast("i")
@@ -221,7 +221,7 @@ def outcome(function: Any, *arguments: Any) -> Any:
 
 
 @given(st.lists(st.none() | buffers | buffers.map(lambda each: memoryview(each)[::2]) | st.integers(), max_size=20))
-def test_columns_of_objects(values: list[Any]) -> None:
+def test_twins_gather_objects_alike(values: list[Any]) -> None:
     found = outcome(python_form(gather), values)
     assert outcome(compiled.gather, values) == found
     assert outcome(compiled.gather, tuple(values)) == found
@@ -234,7 +234,7 @@ names = st.lists(st.none() | st.text(max_size=5).map(str.encode) | st.binary(min
 
 
 @given(names, st.lists(nullable_bytes, max_size=6), st.lists(st.integers(-1, 7), max_size=6))
-def test_headers_of_any_kind(names: list[bytes | None], values: list[bytes | None], places: list[int]) -> None:
+def test_twins_gather_headers_alike(names: list[bytes | None], values: list[bytes | None], places: list[int]) -> None:
     view = memoryview(bytearray(pa.array(places, pa.int64()).buffers()[1] or b"")[: 8 * len(places)]).cast("q")
     arguments = (view, BytesColumn.of(names), BytesColumn.of(values))
     one, other = outcome(compiled.gather_headers, *arguments), outcome(python_form(gather_headers), *arguments)
@@ -251,7 +251,7 @@ VALUES = [b"a", None, b"", b"longer than what a view holds"]
     ids=str,
 )
 @pytest.mark.parametrize("start", [0, 1, 3])
-def test_kinds_of_arrays(kind: pa.DataType, start: int) -> None:
+def test_arrow_arrays_of_each_type_are_accepted(kind: pa.DataType, start: int) -> None:
     array = pa.array(VALUES, pa.binary()).cast(kind)[start:]
     column = arrow.bytes_column(array, "value")
     assert [column[row] for row in range(len(column))] == VALUES[start:]
@@ -261,7 +261,7 @@ def test_kinds_of_arrays(kind: pa.DataType, start: int) -> None:
 
 
 @given(st.lists(st.integers(-(1 << 31), MAX_INT32)))
-def test_offsets_of_32_bits(offsets: list[int]) -> None:
+def test_32_bit_offsets_are_widened(offsets: list[int]) -> None:
     narrow = memoryview(arrays.array("i", offsets))
     for twin in (python_form(widened), compiled.widened):
         wide = twin(narrow)
@@ -276,7 +276,7 @@ def test_the_usual_kinds_do_not_import_pyarrow_compute(kind: pa.DataType, monkey
     assert [column[0], column[1]] == [None, b"bc"]
 
 
-def test_more_kinds_of_arrays() -> None:
+def test_fixed_size_and_null_arrays_are_accepted() -> None:
     fixed = arrow.bytes_column(pa.array([b"abc", None], pa.binary(3)), "key")
     assert [fixed[0], fixed[1]] == [b"abc", None]
     nulls = arrow.bytes_column(pa.nulls(2), "key")
@@ -287,7 +287,7 @@ def test_more_kinds_of_arrays() -> None:
             arrow.bytes_column(wrong, "key")
 
 
-def test_numbers() -> None:
+def test_numeric_arrays_are_converted() -> None:
     def taken(array: Any, layout: Any = "q") -> tuple[list[int], int | None]:
         view, highest = arrow.numbers_column(array, "x", layout)
         return list(view), highest
@@ -314,7 +314,7 @@ CLOCK_CHANGES_MS = (1_699_162_200_123, 1_699_165_800_123, 1_698_539_400_000, 1_6
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Europe/Berlin", "Nowhere/Land", "+05:30"])
 @pytest.mark.parametrize(("unit", "per_ms"), [("s", 0.001), ("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
-def test_timestamps_of_any_unit_and_time_zone(unit: str, per_ms: float, zone: str | None) -> None:
+def test_timestamps_of_any_unit_and_time_zone_are_converted(unit: str, per_ms: float, zone: str | None) -> None:
     """Local time does not matter: neither an hour that occurs twice nor a zone unknown to this machine."""
     given_ms = [each // 1000 * 1000 if unit == "s" else each for each in CLOCK_CHANGES_MS]
     numbers = [None, *(int(each * per_ms) for each in given_ms), None]
@@ -341,12 +341,12 @@ def test_timestamps_of_any_unit_and_time_zone(unit: str, per_ms: float, zone: st
         arrow.numbers_column(pa.array([5, -1], pa.int64()).view(array.type), "timestamp", "q")
 
 
-def test_seconds_that_are_too_many_milliseconds() -> None:
+def test_timestamps_overflowing_milliseconds_are_refused() -> None:
     with pytest.raises(IllegalArgumentError, match="too many milliseconds"):
         arrow.numbers_column(pa.array([1, 1 << 60], pa.int64()).view(pa.timestamp("s", "UTC")), "timestamp", "q")
 
 
-def test_headers() -> None:
+def test_arrow_headers_of_each_shape_are_accepted() -> None:
     rows = [[("a", b"1"), ("b", None)], [], None, [("ü", b"")]]
     expected = [encode_headers(headers or ()) for headers in rows]
     pairs = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in rows]

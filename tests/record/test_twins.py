@@ -179,7 +179,7 @@ from_offsets = st.integers(0, 200) | st.sampled_from((MIN_INT64, -1, MAX_INT64, 
 
 @settings(max_examples=300)
 @given(written_batches(), st.integers(1, 20), from_offsets, st.booleans(), st.integers(-1, 3))
-def test_any_records(
+def test_twins_read_any_records_alike(
     batch: tuple[bytes, int, int, int], step: int, from_offset: int, is_append_time: bool, leader_epoch: int
 ) -> None:
     data, count, base_timestamp, base_offset = batch
@@ -197,7 +197,7 @@ def test_any_records(
 
 
 @given(v2_batches(), st.integers(1, 40), st.integers(0, 40))
-def test_good_batches(batch: tuple[list[Record], bytes], step: int, skipped: int) -> None:
+def test_twins_read_valid_batches_alike(batch: tuple[list[Record], bytes], step: int, skipped: int) -> None:
     records, data = batch
     read = assert_twins(data, step, records[0].offset + skipped)
     assert not any(result and result[0] == "raised" for result, *_ in read)
@@ -207,7 +207,7 @@ def test_good_batches(batch: tuple[list[Record], bytes], step: int, skipped: int
 
 @settings(max_examples=20)
 @given(record_lists(), st.integers(1, 5))
-def test_every_place_to_end_at(records: list[Record], step: int) -> None:
+def test_twins_read_truncated_batches_alike(records: list[Record], step: int) -> None:
     data = build(records[:6])[RECORD_BATCH_OVERHEAD:][:600]
     for end in range(len(data) + 1):
         assert_twins(batch_around(data[:end], len(records[:6])), step)
@@ -216,7 +216,7 @@ def test_every_place_to_end_at(records: list[Record], step: int) -> None:
 
 @settings(max_examples=200)
 @given(v2_batches(), st.data())
-def test_changed_bytes(batch: tuple[list[Record], bytes], draw: st.DataObject) -> None:
+def test_twins_read_changed_bytes_alike(batch: tuple[list[Record], bytes], draw: st.DataObject) -> None:
     (view,) = MemoryRecords(batch[1]).batches()
     assert isinstance(view, DefaultRecordBatch)
     data = bytearray(view.record_data())
@@ -230,7 +230,7 @@ def test_changed_bytes(batch: tuple[list[Record], bytes], draw: st.DataObject) -
 
 
 @given(st.binary(max_size=200), st.integers(0, 1 << 31 - 1), int64s)
-def test_garbage(garbage: bytes, count: int, base_timestamp: int) -> None:
+def test_twins_read_garbage_alike(garbage: bytes, count: int, base_timestamp: int) -> None:
     assert_twins(batch_around(garbage, count, base_timestamp=base_timestamp))
     assert_summaries(garbage, count, base_timestamp)
 
@@ -266,7 +266,7 @@ EDGES = {
 
 @pytest.mark.parametrize("name", EDGES)
 @pytest.mark.parametrize("base", [0, MAX_INT64 - 1, MAX_INT64, MIN_INT64])
-def test_edges(name: str, base: int) -> None:
+def test_twins_read_edge_cases_alike(name: str, base: int) -> None:
     for data, count in ((EDGES[name], 1), (record_of() + EDGES[name] + record_of(), 3)):
         assert_twins(batch_around(data, count, base_timestamp=base))
         assert_twins(batch_around(data, count, base_offset=base), from_offset=MIN_INT64)
@@ -274,19 +274,19 @@ def test_edges(name: str, base: int) -> None:
 
 
 @pytest.mark.parametrize("delta", range(4))
-def test_offsets_without_a_next_one(delta: int) -> None:
+def test_twins_stop_alike_at_largest_offset(delta: int) -> None:
     data = record_of() + record_of(offset=encode_varint(delta))
     ((records, next_offset, *_),) = assert_twins(batch_around(data, 2, base_offset=MAX_INT64 - 2), from_offset=5)
     assert (len(records), next_offset) == (2 if delta else 1, MAX_INT64 - 1 + delta)
 
 
-def test_markers() -> None:
+def test_twins_read_control_records_alike() -> None:
     """Twins read control records alike; consumers never read control batches this way."""
     ((records, *_),) = assert_twins(marker(3, 2, commit=False))
     assert len(records) == 1
 
 
-def test_a_batch_of_nothing() -> None:
+def test_twins_read_empty_batch_alike() -> None:
     assert assert_twins(batch_around(b"", 0)) == []
     assert_summaries(b"", 0, 0)
     assert_summaries(b"\0", 0, 0)
@@ -317,7 +317,7 @@ class Fussy:
     st.tuples(st.integers(1, 30), st.integers(1, 30)),
     st.sampled_from((ValueError, IndexError, StopIteration)),
 )
-def test_deserializers_are_asked_alike(
+def test_twins_call_deserializers_alike(
     records: list[Record],
     step: int,
     given_: tuple[bool, bool],
@@ -337,7 +337,7 @@ def test_deserializers_are_asked_alike(
 
 
 @pytest.mark.parametrize("kind", [CompiledCursor, PythonCursor])
-def test_an_interrupt_in_a_deserializer(kind: type[RecordCursor]) -> None:
+def test_interrupted_deserializer_loses_no_record(kind: type[RecordCursor]) -> None:
     data = build([Record(offset, 5, None, b"v") for offset in range(5)])
     owner = CursorOwner("orders", 3, None, Fussy(3, KeyboardInterrupt))
     cursor = kind(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20)
@@ -379,7 +379,7 @@ def test_records_are_ordinary_objects() -> None:
     assert not hasattr(record, "key")
 
 
-def test_neighbours_do_not_share_their_lists_of_headers() -> None:
+def test_records_do_not_share_header_lists() -> None:
     records: list[Any] = compiled_records()
     first, second = records[:2]
     first.headers.append(("more", None))
@@ -388,7 +388,7 @@ def test_neighbours_do_not_share_their_lists_of_headers() -> None:
     assert gc.is_tracked(first)
 
 
-def test_the_collector_watches_what_can_be_in_a_cycle() -> None:
+def test_gc_tracks_records_that_may_be_in_cycle() -> None:
     assert not any(gc.is_tracked(record) for record in compiled_records())
     assert not any(gc.is_tracked(record) for record in compiled_records(CursorOwner("t", 0, None, lambda *_: "text")))
     for owner in (CursorOwner("t", 0, None, lambda *_: []), CursorOwner("t", 0, lambda *_: {}, None)):
@@ -399,7 +399,7 @@ class Watched:
     """An object that the garbage collector tracks, with weak references."""
 
 
-def test_the_collector_watches_what_is_put_in_later() -> None:
+def test_gc_tracks_record_after_assignment_of_tracked_value() -> None:
     first, second = compiled_records()[:2]
     first.value = "no part of a cycle"
     assert not gc.is_tracked(first)
@@ -415,7 +415,7 @@ def test_the_collector_watches_what_is_put_in_later() -> None:
     assert gone() is None
 
 
-def test_a_cycle_through_what_a_deserializer_made_is_collected() -> None:
+def test_cycle_through_deserialized_value_is_collected() -> None:
     records = compiled_records(CursorOwner("t", 0, None, lambda *_: Watched()))
     gone = [weakref.ref(record.value) for record in records]
     for record in records:
@@ -430,7 +430,7 @@ class Subclass(CONSUMER_RECORD):  # type: ignore[misc]
     pass
 
 
-def test_a_record_takes_along_what_it_holds() -> None:
+def test_deleted_record_releases_what_it_holds() -> None:
     of_a_subclass = Subclass("t", 0, 1, 2, 3, 0, None, None, (), None, -1, -1)
     records: list[Any] = [of_a_subclass, compiled_records()[0]]
     del of_a_subclass
@@ -445,7 +445,7 @@ def test_a_record_takes_along_what_it_holds() -> None:
         assert gone() is None
 
 
-def test_the_memory_of_a_record_is_used_again() -> None:
+def test_memory_of_deleted_records_is_reused() -> None:
     records = compiled_records()
     addresses = {id(record) for record in records}
     copies = [copy.copy(record) for record in records]
@@ -458,7 +458,7 @@ def test_the_memory_of_a_record_is_used_again() -> None:
     assert held == 2  # the references of the list and of the call
 
 
-def test_a_long_chain_of_records_is_let_go() -> None:
+def test_long_chain_of_records_is_released() -> None:
     chain: Any = None
     for record in (record for _ in range(2000) for record in compiled_records()):
         record.value = chain
@@ -469,7 +469,7 @@ def test_a_long_chain_of_records_is_let_go() -> None:
     assert kept[0].value == b"v"
 
 
-def test_references_are_counted() -> None:
+def test_batch_releases_its_references() -> None:
     """References made for a batch are released with it."""
     topic = "a-topic-of-its-own-" + str(id(object()))
     owner = CursorOwner(topic, 3)

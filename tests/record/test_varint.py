@@ -32,21 +32,21 @@ from pykclient.record.record_batch import (
         (-(1 << 63), "ffffffffffffffffff01"),
     ],
 )
-def test_encodings(number: int, encoded: str) -> None:
+def test_varints_have_expected_bytes(number: int, encoded: str) -> None:
     assert encode_varint(number).hex() == encoded
     assert VARINTS[number].hex() == encoded
     assert size_of_varint(number) == len(encoded) // 2
 
 
 @given(st.integers(-(1 << 31), (1 << 31) - 1))
-def test_int32_round_trip(number: int) -> None:
+def test_int32_varints_round_trip(number: int) -> None:
     encoded = VARINTS[number]
     assert encoded == encode_varint(number)
     assert read_varint(b"\xff" + encoded + b"\xff", 1) == (number, 1 + len(encoded))
     assert size_of_varint(number) == len(encoded)
 
 
-def test_the_table_keeps_small_numbers_only() -> None:
+def test_varint_table_keeps_only_small_numbers() -> None:
     table = Varints()
     for number in (0, 100, 8191, 8192, 1 << 40, -1, -5):
         for _ in range(2):
@@ -55,12 +55,12 @@ def test_the_table_keeps_small_numbers_only() -> None:
 
 
 @pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1])
-def test_more_than_64_bits(number: int) -> None:
+def test_numbers_over_64_bits_are_refused(number: int) -> None:
     with pytest.raises(IllegalArgumentError, match="does not fit 64 bits"):
         encode_varint(number)
 
 
-def test_too_many_bytes() -> None:
+def test_too_long_varints_are_refused() -> None:
     with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
         read_varint(b"\x80" * 5 + b"\x00", 0)
     assert rest_of_varlong(b"\x80" * 9 + b"\x00", 1, 0x80) == (0, 10)
@@ -69,6 +69,6 @@ def test_too_many_bytes() -> None:
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_cut_off(cut: int) -> None:
+def test_truncated_varint_raises_index_error(cut: int) -> None:
     with pytest.raises(IndexError):
         read_varint(encode_varint((1 << 31) - 1)[:cut], 0)

@@ -89,7 +89,7 @@ def test_an_assertion_is_signed(tmp_path: Path, algorithm: str, key: Any, passwo
     }
 
 
-def test_a_template_and_ids(tmp_path: Path, key_file: Path) -> None:
+def test_template_adds_claims_and_ids_differ(tmp_path: Path, key_file: Path) -> None:
     """A template adds claims and header fields, configured claims replace its own, and ids differ."""
     template = tmp_path / "template.json"
     template.write_text('{"header": {"kid": "7", "alg": "none"}, "payload": {"iss": "other", "tenant": 5, "exp": 0}}')
@@ -100,7 +100,7 @@ def test_a_template_and_ids(tmp_path: Path, key_file: Path) -> None:
     assert parts_of(made.create())[1]["jti"] != first["jti"]
 
 
-def test_a_key_that_is_replaced_is_used(key_file: Path) -> None:
+def test_replaced_key_file_is_used(key_file: Path) -> None:
     """Files are read for each assertion."""
     made = creator(key_file)
     verify(made.create(), RSA_KEY)
@@ -123,7 +123,7 @@ def test_a_key_that_is_replaced_is_used(key_file: Path) -> None:
         (b" " * 2_000_000, "RS256", None, "has more than"),
     ],
 )
-def test_wrong_keys(
+def test_error_names_wrong_key_file(
     tmp_path: Path, content: bytes | None, algorithm: str, password: Password | None, words: str
 ) -> None:
     """Errors name the file and the reason, and show no secret."""
@@ -138,7 +138,7 @@ def test_wrong_keys(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"header": 1}', '{"payload": "text"}', "[" * 100_000])
-def test_wrong_templates(tmp_path: Path, key_file: Path, content: str) -> None:
+def test_template_must_be_json_object(tmp_path: Path, key_file: Path, content: str) -> None:
     template = tmp_path / "template.json"
     template.write_text(content)
     with pytest.raises(SaslAuthenticationError, match="must be a JSON object"):
@@ -171,7 +171,7 @@ def send(config: dict[str, Any]) -> None:
         producer.send("t", b"value").get(20)
 
 
-def test_a_client_with_assertions(cluster: EmbeddedCluster, provider: TokenServer, key_file: Path) -> None:
+def test_client_authenticates_by_assertion(cluster: EmbeddedCluster, provider: TokenServer, key_file: Path) -> None:
     """The client credentials grant has a fresh assertion instead of the secret."""
     config = settings_of(
         cluster,
@@ -196,7 +196,7 @@ def test_a_client_with_assertions(cluster: EmbeddedCluster, provider: TokenServe
     assert abs(parts_of(assertion)[1]["iat"] - time()) < 60
 
 
-def test_assertions_as_grants(cluster: EmbeddedCluster, provider: TokenServer, tmp_path: Path) -> None:
+def test_assertion_file_becomes_grant(cluster: EmbeddedCluster, provider: TokenServer, tmp_path: Path) -> None:
     """The JWT bearer grant, with a complete assertion from a file that is replaced between two clients."""
     path = tmp_path / "assertion.jwt"
     config = settings_of(cluster, provider, jwt_retriever_class=JWT_BEARER, assertion_file=str(path))
@@ -209,7 +209,7 @@ def test_assertions_as_grants(cluster: EmbeddedCluster, provider: TokenServer, t
         }
 
 
-def test_a_refused_assertion(cluster: EmbeddedCluster, provider: TokenServer, key_file: Path) -> None:
+def test_refused_assertion_is_fatal(cluster: EmbeddedCluster, provider: TokenServer, key_file: Path) -> None:
     """The provider's refusal is a fatal error that says what to check, and shows no assertion."""
     provider.status = 401
     config = settings_of(cluster, provider, assertion_claim_iss="app", assertion_private_key_file=str(key_file))
@@ -231,7 +231,7 @@ def test_a_refused_assertion(cluster: EmbeddedCluster, provider: TokenServer, ke
         ({"assertion_algorithm": "HS256"}, "algorithm"),
     ],
 )
-def test_wrong_configurations(
+def test_wrong_assertion_settings_are_refused(
     cluster: EmbeddedCluster, provider: TokenServer, changes: dict[str, Any], words: str
 ) -> None:
     """A configuration that cannot work is an error when the client is created."""

@@ -59,7 +59,7 @@ def test_a_refusal_is_delayed() -> None:
             assert not stream.read(1)
 
 
-def test_a_delayed_refusal_disturbs_nobody() -> None:
+def test_delayed_refusal_does_not_block_others() -> None:
     """While one client waits for its refusal, others log in, send and receive."""
     with EmbeddedCluster(security="SASL_PLAINTEXT", connection_failed_authentication_delay_ms=600_000) as cluster:
         connection, stream = guess(cluster)

@@ -73,7 +73,7 @@ def poll_until_error(consumer: KafkaConsumer[Any, Any]) -> None:
 # --- producers -------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_may_not_be_seen(guarded: Guarded, given: str) -> None:
+def test_send_reports_topic_without_describe_permission(guarded: Guarded, given: str) -> None:
     """send() reports a topic whose metadata is denied; existing and missing topics look the same."""
     with KafkaProducer(**guarded.config("bob")) as producer:
         denied(errors.TopicAuthorizationError, lambda: producer.send(given, b"").get(20), given)
@@ -81,7 +81,7 @@ def test_a_topic_that_may_not_be_seen(guarded: Guarded, given: str) -> None:
         denied(errors.TopicAuthorizationError, lambda: producer.send(missing, b"").get(20), missing)
 
 
-def test_a_topic_that_may_not_be_written(guarded: Guarded, given: str) -> None:
+def test_send_reports_topic_without_write_permission(guarded: Guarded, given: str) -> None:
     """The record's future has the error of a topic that may be seen only."""
     guarded.allow("DESCRIBE", "TOPIC", given)
     with KafkaProducer(**guarded.config("bob"), enable_idempotence=False) as producer:
@@ -109,7 +109,7 @@ def test_a_denied_topic_does_not_affect_others(guarded: Guarded, given: str) -> 
             producer.send(f"{given}-2", b"").get(20)
 
 
-def test_transactional_ids(guarded: Guarded, given: str) -> None:
+def test_transaction_calls_report_denied_transactional_id(guarded: Guarded, given: str) -> None:
     """init_transactions() and the end of a transaction report a denied transactional id."""
     guarded.allow("WRITE", "TOPIC", given)
     config = {**guarded.config("bob"), "transactional.id": f"{given}-id"}
@@ -143,7 +143,7 @@ def consumer_of(guarded: Guarded, group: str | None, protocol: str = "classic") 
 
 
 @PROTOCOLS
-def test_groups(guarded: Guarded, given: str, protocol: str) -> None:
+def test_poll_reports_denied_group(guarded: Guarded, given: str, protocol: str) -> None:
     """poll() reports a denied group, whether or not its coordinator may be looked up."""
     guarded.allow("READ", "TOPIC", given)
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_groups(guarded: Guarded, given: str, protocol: str) -> None:
 
 
 @PROTOCOLS
-def test_topics_of_a_subscription(guarded: Guarded, given: str, protocol: str) -> None:
+def test_poll_reports_denied_subscribed_topic(guarded: Guarded, given: str, protocol: str) -> None:
     """poll() reports a denied topic, first by its metadata, then by the fetch; READ mends it."""
     guarded.allow("READ", "GROUP", f"{given}-group")
     with consumer_of(guarded, f"{given}-group", protocol) as consumer:
@@ -204,7 +204,7 @@ def test_a_pattern_matches_only_topics_that_may_be_seen(guarded: Guarded, given:
         assert consumer.assignment() == {TopicPartition(given, 0)}
 
 
-def test_an_assigned_topic(guarded: Guarded, given: str) -> None:
+def test_poll_reports_denied_assigned_topic(guarded: Guarded, given: str) -> None:
     """poll() reports a topic that may be seen but not read, and one that may not be seen."""
     with consumer_of(guarded, None) as consumer:
         consumer.assign([TopicPartition(given, 0)])
@@ -219,7 +219,7 @@ def test_an_assigned_topic(guarded: Guarded, given: str) -> None:
         denied(errors.TopicAuthorizationError, lambda: poll_until_error(consumer), given, "READ")
 
 
-def test_commits(guarded: Guarded, given: str) -> None:
+def test_commit_reports_denied_groups_and_topics(guarded: Guarded, given: str) -> None:
     """commit() and committed() report denied groups and topics."""
     partition = TopicPartition(given, 0)
     offsets = {partition: OffsetAndMetadata(1, "", -1)}
@@ -244,7 +244,7 @@ def test_commits(guarded: Guarded, given: str) -> None:
 # --- admin clients ---------------------------------------------------------------------------------------------------
 
 
-def test_admin_calls(guarded: Guarded, given: str) -> None:
+def test_admin_calls_report_denied_resources(guarded: Guarded, given: str) -> None:
     """Each admin call reports the error of its resource."""
     topic = ConfigResource(ConfigResourceType.TOPIC, given)
     broker = ConfigResource(ConfigResourceType.BROKER, "1")
@@ -295,7 +295,7 @@ def test_acls_survive_all_brokers_and_controllers(topic: str) -> None:
             assert producer.send(topic, b"v").get(30).topic == topic
 
 
-def test_a_broker_that_is_cut_off_keeps_its_acls(topic: str) -> None:
+def test_broker_cut_off_from_controller_keeps_its_acls(topic: str) -> None:
     """Without contact to the controller, a broker decides by what it knew, and refuses changes until it is back."""
     security = Security(mechanisms=["PLAIN"], users=clusters.USERS)
     with (

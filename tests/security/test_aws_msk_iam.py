@@ -30,7 +30,7 @@ JAAS = "software.amazon.msk.auth.iam.IAMLoginModule required"
 
 
 @pytest.mark.parametrize("session_token", [None, "session/token+=="])
-def test_the_signature_is_that_of_kafka_python(session_token: str | None) -> None:
+def test_signature_equals_kafka_pythons(session_token: str | None) -> None:
     from kafka.net.sasl.msk import AwsMskIamClient
 
     other = AwsMskIamClient(HOST, "AKIA", "hush/secret+", "eu-central-1", session_token)
@@ -44,7 +44,7 @@ def test_the_signature_is_that_of_kafka_python(session_token: str | None) -> Non
     assert "hush" not in repr(credentials) + json.dumps(ours)
 
 
-def test_the_broker_must_confirm() -> None:
+def test_missing_confirmation_of_broker_is_error() -> None:
     credentials = AwsCredentials.of("AKIA", "hush")
     client = AwsMskIamSaslClient(credentials, HOST, "eu-central-1", TIME)
     client.initial()
@@ -64,16 +64,16 @@ def test_the_broker_must_confirm() -> None:
         ("kafka.example.com", {"AWS_DEFAULT_REGION": "b"}, "b"),
     ],
 )
-def test_regions(host: str, environment: dict[str, str], region: str) -> None:
+def test_region_is_taken_from_host_or_environment(host: str, environment: dict[str, str], region: str) -> None:
     assert region_of(host, environment) == region
 
 
-def test_an_unknown_region() -> None:
+def test_unknown_region_error_suggests_variable() -> None:
     with pytest.raises(SaslAuthenticationError, match="set the variable AWS_REGION"):
         region_of("kafka.example.com", {})
 
 
-def test_credentials_of_the_environment() -> None:
+def test_credentials_are_read_from_environment() -> None:
     environment = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_SESSION_TOKEN": "token"}
     assert credentials_source(None, None, environment)() == AwsCredentials.of("AKIA", "hush", "token")
 
@@ -89,17 +89,17 @@ def test_credentials_of_the_environment() -> None:
         ),
     ],
 )
-def test_credentials_of_a_callable(provider: Callable[[], Any], expected: AwsCredentials) -> None:
+def test_credentials_may_come_from_callable(provider: Callable[[], Any], expected: AwsCredentials) -> None:
     assert credentials_source(provider, None, {})() == expected
 
 
 @pytest.mark.parametrize("returned", [None, "AKIA", ("AKIA",), (1, 2)])
-def test_values_that_are_no_credentials(returned: Any) -> None:
+def test_invalid_credentials_of_provider_are_refused(returned: Any) -> None:
     with pytest.raises(SaslAuthenticationError, match="the provider of AWS credentials returned a"):
         credentials_source(lambda: returned, None, {})()
 
 
-def test_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_read_from_botocore_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     class Session:
@@ -146,7 +146,7 @@ def test_a_login_signs_for_each_broker() -> None:
     made.close()
 
 
-def test_the_configuration_of_amazons_documentation() -> None:
+def test_configuration_from_amazons_documentation_is_accepted() -> None:
     handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
     login(**{"sasl.jaas.config": f"{JAAS};", "sasl.client.callback.handler.class": handler}).close()
     login(**{"sasl.jaas.config": f'{JAAS} awsProfileName="bank";'}).close()

@@ -40,7 +40,7 @@ def signed_by_botocore(host: str, region: str, timestamp: str, credentials: Cred
 
 @pytest.mark.parametrize("token", [None, TOKEN])
 @pytest.mark.parametrize("host", ["b-1.bank.abc123.c2.kafka.eu-central-1.amazonaws.com", "kafka.example.com"])
-def test_the_signature_is_that_of_botocore(host: str, token: str | None) -> None:
+def test_signature_equals_botocores(host: str, token: str | None) -> None:
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     ours = json.loads(signed_payload(AwsCredentials.of(KEY_ID, SECRET, token), host, REGION, time))
     assert (ours.pop("version"), ours.pop("host")) == ("2020_10_22", host)
@@ -71,7 +71,7 @@ class MskSaslServer:
         raise SaslAuthenticationError("Access denied")
 
 
-def test_records_through_a_broker_that_checks_signatures(
+def test_broker_checking_signatures_accepts_clients(
     authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(security, "MECHANISMS", (MECHANISM,))

@@ -75,7 +75,7 @@ def refusal(config: dict[str, Any], topic: str) -> str:
 @pytest.mark.parametrize(
     ("listener", "mechanism"), [("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "SCRAM-SHA-512")]
 )
-def test_records_by_a_token(
+def test_clients_authenticate_with_delegation_token(
     secure: SecureCluster, admin: Admin, recorder: SecretRecorder, topic: str, listener: str, mechanism: str
 ) -> None:
     token = create(admin, recorder)
@@ -85,7 +85,7 @@ def test_records_by_a_token(
     admin.expire_delegation_token(token.hmac)
 
 
-def test_the_life_of_a_token(secure: SecureCluster, admin: Admin, recorder: SecretRecorder, topic: str) -> None:
+def test_tokens_renew_and_expire(secure: SecureCluster, admin: Admin, recorder: SecretRecorder, topic: str) -> None:
     """A token is described, is renewed, makes no other tokens, and is worth nothing once it has expired."""
     token = create(admin, recorder, renewers=["User:bob"], max_lifetime_ms=3_600_000)
     assert (token.owner, token.requester, token.renewers) == (("User", "alice"), ("User", "alice"), (("User", "bob"),))
@@ -175,7 +175,7 @@ def of(cluster: EmbeddedCluster, user: str) -> Admin:
     return Admin(cluster.client_config(user=user))
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
+def test_tokens_are_disabled_without_secret_key() -> None:
     with EmbeddedCluster(security="SASL_PLAINTEXT") as cluster, Admin(cluster.client_config()) as admin:
         for call in (admin.create_delegation_token, admin.describe_delegation_tokens):
             with pytest.raises(DelegationTokenDisabledError):
@@ -201,7 +201,7 @@ def test_a_token_has_its_owners_permissions(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.0", "2.8"])
-def test_old_releases(release: str) -> None:
+def test_old_releases_support_delegation_tokens(release: str) -> None:
     """Older versions of the requests work as well; they do not tell who has requested a token."""
     with (
         EmbeddedCluster(security=Security(users=USERS), release=release, delegation_token_secret_key="key") as cluster,
@@ -217,7 +217,7 @@ def test_old_releases(release: str) -> None:
         assert alice.describe_delegation_tokens() == []
 
 
-def test_owners_renewers_and_acls_see_and_renew_tokens(cluster: EmbeddedCluster) -> None:
+def test_tokens_are_visible_to_owners_renewers_and_by_acl(cluster: EmbeddedCluster) -> None:
     with of(cluster, "alice") as alice, of(cluster, "bob") as bob:
         hidden = alice.create_delegation_token()
         shared = alice.create_delegation_token(["User:bob"])
@@ -232,7 +232,7 @@ def test_owners_renewers_and_acls_see_and_renew_tokens(cluster: EmbeddedCluster)
         assert alice.expire_delegation_token(hidden.hmac, expiry_period_ms=60_000) < hidden.expiry_timestamp_ms
 
 
-def test_tokens_survive_their_brokers(cluster: EmbeddedCluster) -> None:
+def test_tokens_survive_broker_restarts(cluster: EmbeddedCluster) -> None:
     """Tokens are metadata of the cluster: whichever broker is the controller, all know them."""
     with of(cluster, "alice") as alice:
         token = alice.create_delegation_token()
@@ -244,7 +244,7 @@ def test_tokens_survive_their_brokers(cluster: EmbeddedCluster) -> None:
         assert producer.send("orders", b"1").get(30).topic == "orders"
 
 
-def test_a_broker_without_controller_changes_no_tokens() -> None:
+def test_broker_without_controller_refuses_token_changes() -> None:
     """A broker that is cut off from the controller still knows the tokens, and clients try changes again."""
     with (
         EmbeddedCluster(security=Security(users=USERS), delegation_token_secret_key="key") as cluster,

@@ -60,7 +60,7 @@ def values_in(config: dict[str, Any], count: int) -> list[bytes | None]:
     return sorted(values, key=lambda value: value or b"")
 
 
-def test_produce_and_consume(cluster: EmbeddedCluster) -> None:
+def test_records_round_trip_over_tls(cluster: EmbeddedCluster) -> None:
     sent = [b"%05d" % index for index in range(RECORDS)]
     with KafkaProducer(cluster.client_config()) as producer:
         futures = [producer.send("t", value, partition=index % 2) for index, value in enumerate(sent)]
@@ -70,7 +70,7 @@ def test_produce_and_consume(cluster: EmbeddedCluster) -> None:
     assert values_in(cluster.client_config(), RECORDS) == sent
 
 
-def test_frames_larger_than_any_buffer(cluster: EmbeddedCluster) -> None:
+def test_frames_larger_than_buffers_round_trip(cluster: EmbeddedCluster) -> None:
     sent = [bytes([index]) * 950_000 for index in range(10)]
     with KafkaProducer(cluster.client_config(), batch_size=16_384) as producer:
         futures = [producer.send("t", value, partition=index % 2) for index, value in enumerate(sent)]
@@ -97,7 +97,7 @@ async def through_an_event_loop(config: dict[str, Any], sent: list[bytes]) -> li
 
 @pytest.mark.parametrize("implementation", ["python", "c"], indirect=True)
 @pytest.mark.parametrize("cluster", ["required"], indirect=True)
-def test_clients_for_asyncio(cluster: EmbeddedCluster) -> None:
+def test_asyncio_clients_connect_over_tls(cluster: EmbeddedCluster) -> None:
     sent = [b"%05d" % index for index in range(RECORDS)]
     assert asyncio.run(through_an_event_loop(cluster.client_config(), sent)) == sent
 
@@ -134,7 +134,7 @@ def test_clients_of_each_listener_reach_all_brokers(authority: CertificateAuthor
             secure.send("t", b"3", partition=1).get(30)
 
 
-def test_sasl_over_tls(authority: CertificateAuthority) -> None:
+def test_clients_connect_with_sasl_over_tls(authority: CertificateAuthority) -> None:
     with EmbeddedCluster(security=Security("SASL_SSL", authority=authority)) as cluster:
         cluster.create_topic("t", partitions=2)
         with KafkaProducer(cluster.client_config()) as producer:
@@ -143,7 +143,7 @@ def test_sasl_over_tls(authority: CertificateAuthority) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_clients_for_asyncio_over_sasl_and_tls(authority: CertificateAuthority, mechanism: str) -> None:
+def test_asyncio_clients_connect_with_sasl_over_tls(authority: CertificateAuthority, mechanism: str) -> None:
     with EmbeddedCluster(security=Security("SASL_SSL", authority=authority)) as cluster:
         cluster.create_topic("t", partitions=2)
         sent = [b"%05d" % index for index in range(100)]
@@ -171,7 +171,7 @@ def selector_for(cluster: EmbeddedCluster) -> Selector:
 
 @pytest.mark.parametrize("implementation", ["python", "c"], indirect=True)
 @pytest.mark.parametrize("cluster", ["required"], indirect=True)
-def test_many_connections_in_parallel(cluster: EmbeddedCluster) -> None:
+def test_many_tls_connections_are_opened_in_parallel(cluster: EmbeddedCluster) -> None:
     ((host, port), *_) = parse_addresses(cluster.client_config()["bootstrap.servers"])
     selector = selector_for(cluster)
     for index in range(CONNECTIONS):
@@ -189,7 +189,7 @@ def test_many_connections_in_parallel(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-def test_a_handshake_that_stands_still_blocks_nobody(cluster: EmbeddedCluster) -> None:
+def test_stalled_handshake_does_not_block_others(cluster: EmbeddedCluster) -> None:
     ((host, port), *_) = parse_addresses(cluster.client_config()["bootstrap.servers"])
     with socket.create_connection((host, port)) as silent, socket.create_connection((host, port)) as half:
         half.sendall(b"\x16\x03\x01\x02\x00\x01\x00")  # the beginning of a client's first message
@@ -199,7 +199,7 @@ def test_a_handshake_that_stands_still_blocks_nobody(cluster: EmbeddedCluster) -
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-def test_a_server_that_never_answers_is_given_up(cluster: EmbeddedCluster) -> None:
+def test_client_abandons_silent_server(cluster: EmbeddedCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]},{cluster.client_config()['bootstrap.servers']}"
         config = {**cluster.client_config(), "bootstrap.servers": servers}

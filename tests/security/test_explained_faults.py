@@ -219,18 +219,18 @@ def check(cluster: EmbeddedCluster, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_error_tells_where_how_why_and_what_to_do(cluster: EmbeddedCluster, name: str) -> None:
+def test_error_names_place_cause_and_remedy(cluster: EmbeddedCluster, name: str) -> None:
     check(cluster, FAULTS[name])
 
 
-def test_an_identity_provider_that_refuses(cluster: EmbeddedCluster) -> None:
+def test_error_explains_refusal_of_identity_provider(cluster: EmbeddedCluster) -> None:
     why, remedy = "refused to issue a token", "check the client's id, its secret"
     with TokenServer("alice") as provider:
         provider.status = 401
         check(cluster, Fault(SASL, endpoint(provider.url), SaslAuthenticationError, "OAUTHBEARER", why, remedy))
 
 
-def test_an_ended_connection_tells_nothing_about_tls(authority: CertificateAuthority) -> None:
+def test_closed_connection_is_not_taken_for_tls_mismatch(authority: CertificateAuthority) -> None:
     """A load balancer without brokers ends connections, too, so the client tries again until its timeout.
 
     Only once it asks in plaintext for a listener without TLS. The timeout names the likely cause.
@@ -310,7 +310,7 @@ CALLS: Calls = {
 
 @pytest.mark.parametrize("client", CALLS)
 @pytest.mark.parametrize("name", [*FAULTS, *FAULTS_OF_TWO_CONNECTIONS])
-def test_every_client_raises_the_error_at_its_call(cluster: EmbeddedCluster, client: str, name: str) -> None:
+def test_every_client_raises_error_in_call(cluster: EmbeddedCluster, client: str, name: str) -> None:
     """With the defaults of all settings, no call waits for its timeout, which would raise another error."""
     fault = (FAULTS | FAULTS_OF_TWO_CONNECTIONS)[name]
     config = settings(cluster, fault.listener, fault.changes)

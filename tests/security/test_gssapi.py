@@ -94,7 +94,7 @@ def client_of(made: Any) -> Any:
     return clients[0]
 
 
-def test_the_exchange() -> None:
+def test_gssapi_exchange_completes() -> None:
     client = client_of(login())
     assert client.initial() == b"ticket"
     assert client.evaluate(b"mutual") == b""
@@ -127,7 +127,7 @@ STORE = {
         ),
     ],
 )
-def test_names_and_keytabs(settings: dict[str, str], target: str, credentials: Any) -> None:
+def test_settings_choose_service_name_and_keytab(settings: dict[str, str], target: str, credentials: Any) -> None:
     client = client_of(login(**settings))
     assert client._context.name.text == target
     assert client._context.creds == credentials
@@ -136,7 +136,7 @@ def test_names_and_keytabs(settings: dict[str, str], target: str, credentials: A
 @pytest.mark.parametrize(
     "challenges", [[b"x"], [b"mutual", b"x"], [b"mutual", b"wrapped:\x06\0\0\0"], [b"mutual", b"wrapped:"]]
 )
-def test_hostile_challenges(challenges: list[bytes]) -> None:
+def test_hostile_challenges_are_refused(challenges: list[bytes]) -> None:
     client = client_of(login())
     client.initial()
     for challenge in challenges[:-1]:
@@ -146,7 +146,7 @@ def test_hostile_challenges(challenges: list[bytes]) -> None:
     assert not client.complete
 
 
-def test_a_distribution_center_that_is_slow_or_refuses_blocks_nobody() -> None:
+def test_slow_or_failing_kdc_does_not_block_others() -> None:
     Context.may_step.clear()
     Context.fails = True
     made = login()

@@ -83,7 +83,7 @@ def settings(cluster: KafkaCluster, keytab: Path, principal: str) -> dict[str, A
     }
 
 
-def test_records_over_several_sessions(kerberized: KafkaCluster, keytabs: dict[str, Path], topic: str) -> None:
+def test_records_survive_reauthentication(kerberized: KafkaCluster, keytabs: dict[str, Path], topic: str) -> None:
     config = settings(kerberized, keytabs["alice"], "alice")
     keywords = {name.replace(".", "_"): value for name, value in config.items()}
     values: list[bytes | None] = []
@@ -101,7 +101,7 @@ def test_records_over_several_sessions(kerberized: KafkaCluster, keytabs: dict[s
     assert values == [b"%d" % number for number in range(sent)]
 
 
-def test_records_over_tls_beside_confluent_kafka(
+def test_confluent_kafka_reads_records_sent_over_kerberos_and_tls(
     kerberized: KafkaCluster, keytabs: dict[str, Path], authority: CertificateAuthority, topic: str
 ) -> None:
     """confluent-kafka, whose wheels have no Kerberos, reads the records on the listener without it."""
@@ -139,7 +139,7 @@ def reauthentications(client: Any) -> float:
     return float(max((values[name] for values in client.metrics().values() if name in values), default=0))
 
 
-def test_a_keytab_of_somebody_else(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
+def test_wrong_keytab_is_refused(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
     """Tickets that others have got for the principal do not count."""
     good = settings(kerberized, keytabs["alice"], "alice")
     bad = settings(kerberized, keytabs["mallory"], "alice")
@@ -153,7 +153,7 @@ def test_a_keytab_of_somebody_else(kerberized: KafkaCluster, keytabs: dict[str, 
     assert bad["bootstrap.servers"] in str(caught.value)
 
 
-def test_a_service_that_the_realm_does_not_have(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
+def test_unknown_kerberos_service_is_explained(kerberized: KafkaCluster, keytabs: dict[str, Path]) -> None:
     config = {**settings(kerberized, keytabs["alice"], "alice"), "sasl.kerberos.service.name": "kafka2"}
     with (
         KafkaProducer(config, max_block_ms=30_000) as producer,

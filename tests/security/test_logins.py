@@ -36,13 +36,13 @@ def first_token(**settings: Any) -> bytes:
         {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{PLAIN} username='u' password=\"hush\";"},
     ],
 )
-def test_credentials_by_the_names_of_three_clients(settings: dict[str, Any]) -> None:
+def test_credentials_accept_names_of_three_clients(settings: dict[str, Any]) -> None:
     assert first_token(**settings) == b"\0u\0hush"
     config = ProducerConfig({"bootstrap.servers": "b:1", **settings})
     assert "hush" not in repr(config) + repr(login(**settings))
 
 
-def test_a_delegation_token() -> None:
+def test_jaas_tokenauth_marks_delegation_token() -> None:
     options = 'username="id" password="hmac" tokenauth="true"'
     made = login(**{"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": f"{SCRAM} {options};"})
     assert isinstance(made, ScramLogin)
@@ -78,13 +78,13 @@ def test_a_delegation_token() -> None:
         ({"sasl.mechanism": "plain"}, "'plain': it must be one of PLAIN"),
     ],
 )
-def test_errors_name_the_keys(settings: dict[str, Any], said: str) -> None:
+def test_login_errors_name_keys(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         login(**settings)
     assert "hush" not in str(caught.value)
 
 
-def test_secrets_are_taken_as_they_are_and_white_space_in_refused_ones_is_told() -> None:
+def test_refused_secret_with_white_space_is_explained() -> None:
     """Java trims them, so that a password with white space at its ends never works there."""
     for secret in ("abc \n", " abc", "\tabc"):
         named = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": secret}
@@ -127,7 +127,7 @@ def test_secrets_are_taken_as_they_are_and_white_space_in_refused_ones_is_told()
         ({}, ""),
     ],
 )
-def test_settings_that_the_protocol_ignores_are_warned_of(
+def test_settings_ignored_by_protocol_warn(
     settings: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_of_ignored(ProducerConfig({"bootstrap.servers": "b:1", **settings}))
@@ -136,7 +136,7 @@ def test_settings_that_the_protocol_ignores_are_warned_of(
     assert "hush" not in caplog.text
 
 
-def test_each_client_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_client_warns_once_of_ignored_settings(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster(1) as cluster:
         with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, ssl_cafile="/ca.pem") as producer:
             producer.send("t", b"x").get(30)

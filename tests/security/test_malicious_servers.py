@@ -142,7 +142,7 @@ def config_of(address: str, mechanism: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_the_client_refuses_and_says_why(cheat: str) -> None:
+def test_client_explains_refusal_of_cheating_server(cheat: str) -> None:
     mechanism, new_broker, problem = CHEATS[cheat]
     with (
         MaliciousServer(new_broker) as server,
@@ -156,7 +156,7 @@ def test_the_client_refuses_and_says_why(cheat: str) -> None:
 
 
 @pytest.mark.parametrize("code", [33, 0])
-def test_no_list_of_mechanisms_makes_the_client_choose_a_weaker_one(code: int) -> None:
+def test_client_never_falls_back_to_weaker_mechanism(code: int) -> None:
     def new_broker() -> ScriptedBroker:
         broker = scripted(says(b""))
         broker.handshake = SaslHandshakeResponse(error_code=code, mechanisms=["PLAIN"])
@@ -177,7 +177,7 @@ def test_no_list_of_mechanisms_makes_the_client_choose_a_weaker_one(code: int) -
     assert PASSWORD.encode() not in sent
 
 
-def test_a_size_that_never_arrives_takes_no_memory_and_disturbs_nobody() -> None:
+def test_announced_frame_allocates_no_memory_and_blocks_no_others() -> None:
     """Other clients of the process go on, and the caller's timeout holds."""
     with MaliciousServer(Announcing) as server, EmbeddedCluster() as cluster:
         tracemalloc.start()
@@ -193,7 +193,7 @@ def test_a_size_that_never_arrives_takes_no_memory_and_disturbs_nobody() -> None
         assert server.received
 
 
-def test_any_changed_byte_ends_the_connection_or_changes_nothing() -> None:
+def test_changed_byte_ends_connection_or_is_harmless() -> None:
     """One byte of each response is changed, at places spread over all of them."""
     honest = b"r=%s," + SALT + b",i=4096"
     for place in range(0, 120, 7):

@@ -43,7 +43,7 @@ from tests.support.wait import eventually
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def test_the_message_of_rfc_7628() -> None:
+def test_initial_response_equals_rfc_7628() -> None:
     token = BearerToken("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==", None, {"host": "server.example.com"})
     message = initial_response(token)
     assert message == (
@@ -56,7 +56,7 @@ def test_the_message_of_rfc_7628() -> None:
 @pytest.mark.parametrize(
     "challenge", [b'{"status":"invalid_token","scope":"a\\u0007b"}', b"\xff", b"[]", b'{"status":1}']
 )
-def test_a_described_error_is_answered_and_ends_the_exchange(challenge: bytes) -> None:
+def test_error_challenge_is_acknowledged_and_ends_exchange(challenge: bytes) -> None:
     client = OAuthBearerSaslClient(BearerToken("t"))
     client.initial()
     assert client.evaluate(challenge) == b"\x01"
@@ -66,7 +66,7 @@ def test_a_described_error_is_answered_and_ends_the_exchange(challenge: bytes) -
 
 
 @given(st.binary(max_size=100))
-def test_any_challenge_leads_to_no_success(challenge: bytes) -> None:
+def test_non_empty_challenge_never_succeeds(challenge: bytes) -> None:
     client = OAuthBearerSaslClient(BearerToken("t"))
     assert (client.evaluate(challenge) is None) == client.complete == (not challenge)
 
@@ -96,12 +96,12 @@ class KafkaPythonProvider:
         (KafkaPythonProvider, BearerToken("opaque", None, {"traceId": "7"})),
     ],
 )
-def test_providers_of_other_clients(provider: Any, expected: BearerToken) -> None:
+def test_token_providers_of_other_clients_are_accepted(provider: Any, expected: BearerToken) -> None:
     assert provider_of(provider, "argument")() == expected
 
 
 @pytest.mark.parametrize("returned", [None, 7, ("t", "soon"), ("t", float("nan")), ("t", True), ("t", 1, "p", "ext")])
-def test_values_that_are_no_tokens(returned: Any) -> None:
+def test_invalid_values_of_provider_are_refused(returned: Any) -> None:
     with pytest.raises(SaslAuthenticationError, match="the token provider returned"):
         provider_of(lambda: returned, "")()
 
@@ -123,24 +123,24 @@ def test_invalid_extensions_are_refused(extensions: dict[str, str]) -> None:
         checked(BearerToken("t", None, extensions), 0)
 
 
-def test_an_expired_token_names_the_clock() -> None:
+def test_expired_token_error_suggests_clock() -> None:
     with pytest.raises(SaslAuthenticationError, match=r"expired 5 s ago by this machine's clock; check the clock"):
         checked(BearerToken("t", 10_000), 15_000)
     assert checked(BearerToken("t", 10_000), 9_999).value == "t"
 
 
 @given(st.text(max_size=40), st.binary(max_size=40))
-def test_any_text_has_an_expiry_or_none(text: str, claims: bytes) -> None:
+def test_any_text_yields_expiry_or_none(text: str, claims: bytes) -> None:
     encoded = base64.urlsafe_b64encode(claims).decode()
     for token in (text, f"{text}.{text}.{text}", f"a.{encoded}.b"):
         assert expiry_of_jwt(token) is None or expiry_of_jwt(token)
 
 
-def test_the_expiry_of_a_token() -> None:
+def test_expiry_is_read_from_jwt() -> None:
     assert expiry_of_jwt(f"e30.{base64.urlsafe_b64encode(json.dumps({'exp': 12.5}).encode()).decode()}.s") == 12_500
 
 
-def test_a_file_is_read_each_time(tmp_path: Path) -> None:
+def test_token_file_is_read_each_time(tmp_path: Path) -> None:
     read = file_provider(tmp_path / "token")
     with pytest.raises(SaslAuthenticationError, match=r"cannot be read from .*token: FileNotFoundError"):
         read()
@@ -155,7 +155,7 @@ def test_a_file_is_read_each_time(tmp_path: Path) -> None:
         read()
 
 
-def test_claims_in_javas_login_line() -> None:
+def test_unsecured_token_has_claims_of_jaas_options() -> None:
     make = unsecured_provider(
         {
             "unsecuredLoginStringClaim_sub": "alice",
@@ -243,7 +243,7 @@ def harness() -> Any:
     harness.source.released.release(10)
 
 
-def test_connections_share_a_token_and_none_of_them_blocks(harness: Harness) -> None:
+def test_connections_share_token_without_blocking(harness: Harness) -> None:
     one, two = harness.connection("one"), harness.connection("two")
     assert harness.token(one) is None
     assert harness.token(two) is None
@@ -264,7 +264,7 @@ def test_a_token_is_refreshed_before_it_expires(harness: Harness) -> None:
     eventually(lambda: harness.token() == "t2", 10, "the second token")
 
 
-def test_a_token_that_cannot_be_refreshed_is_used_until_it_expires(harness: Harness) -> None:
+def test_token_is_used_until_expiry_if_refresh_fails(harness: Harness) -> None:
     harness.token()
     harness.source.released.release()
     eventually(lambda: harness.token() == "t1", 10, "the first token")
@@ -321,7 +321,7 @@ def test_every_error_of_a_provider_reaches_the_connections(harness: Harness, err
     eventually(lambda: harness.token(one) == "t2", 10, "a token")
 
 
-def test_a_failure_is_remembered_for_a_second(harness: Harness) -> None:
+def test_provider_failure_is_cached_for_one_second(harness: Harness) -> None:
     harness.source.error = SaslAuthenticationError("refused")
     harness.token(harness.connection("one"))
     harness.source.released.release()
@@ -348,7 +348,7 @@ def test_a_token_of_unknown_lifetime_is_used_for_a_minute() -> None:
         harness.token()
 
 
-def test_when_tokens_are_refreshed() -> None:
+def test_refresh_time_lies_within_refresh_window() -> None:
     rng = random.Random(0)
     window = RefreshWindow(0.8, 0.05, 60_000, 300_000)
     day_ms = 86_400_000
@@ -372,7 +372,7 @@ def endpoint(server: TokenServer, **settings: Any) -> TokenEndpoint:
     return TokenEndpoint(limits, credentials.headers, credentials.form, {"pool": "p"})
 
 
-def test_the_request_for_a_token() -> None:
+def test_token_request_has_credentials_and_scope() -> None:
     with TokenServer("alice") as server:
         token = endpoint(server).fetch()
         encoded = endpoint(server, encode=True).fetch()
@@ -387,7 +387,7 @@ def test_the_request_for_a_token() -> None:
         assert authorizations == ["client id:hush:+ü", "client+id:hush%3A%2B%C3%BC"]
 
 
-def test_an_opaque_token_lives_as_long_as_the_response_says() -> None:
+def test_opaque_token_expires_as_response_says() -> None:
     with TokenServer("alice") as server:
         server.body = b'{"access_token": "opaque", "expires_in": 60}'
         assert endpoint(server).fetch().expiry_ms is not None
@@ -427,7 +427,7 @@ def test_temporary_failures_are_retried() -> None:
         (200, b"x" * 2_000_000, {}, "has no access_token"),
     ],
 )
-def test_failures_of_a_provider(status: int, body: bytes | None, headers: dict[str, str], said: str) -> None:
+def test_provider_failures_are_explained(status: int, body: bytes | None, headers: dict[str, str], said: str) -> None:
     with TokenServer("alice") as server:
         server.status, server.body, server.headers = status, body, headers
         with pytest.raises(SaslAuthenticationError, match=said.replace("who?  are you", r"who\?")) as caught:
@@ -458,7 +458,7 @@ def dripping(start: bytes, every_s: float) -> Callable[[socket.socket], None]:
         b"HTTP/1.1 503 Later\r\nContent-Length: 100000\r\n\r\n",
     ],
 )
-def test_a_provider_that_never_ends_its_answer(start: bytes) -> None:
+def test_endless_provider_response_times_out(start: bytes) -> None:
     """The timeout is that of the whole response: each byte of a slow answer would begin the one of a read anew."""
     with answering(dripping(start, 0.01)) as url:
         limits = EndpointSettings(url, timeout_ms=200, retry_backoff_ms=1, retry_backoff_max_ms=20)
@@ -466,7 +466,7 @@ def test_a_provider_that_never_ends_its_answer(start: bytes) -> None:
             TokenEndpoint(limits, dict, dict, {}).fetch()
 
 
-def test_a_provider_cannot_write_into_the_log() -> None:
+def test_provider_response_is_sanitized_in_errors() -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 \x1b[31mno status" + b"x" * 10_000 + b"\r\n\r\n")
@@ -479,7 +479,7 @@ def test_a_provider_cannot_write_into_the_log() -> None:
         assert len(str(caught.value)) < 600
 
 
-def test_a_provider_that_does_not_respond() -> None:
+def test_silent_provider_times_out() -> None:
     with TokenServer("alice") as server:
         server.may_answer.clear()
         with pytest.raises(SaslAuthenticationError, match=r"no token from http://127\.0\.0\.1:.*timed out"):
@@ -554,7 +554,7 @@ def own_context(provider: Provider) -> ssl.SSLContext:
         },
     ],
 )
-def test_settings_for_trust_reach_the_token_endpoint(
+def test_trust_settings_apply_to_token_endpoint(
     provider: Provider, settings: Callable[[Provider], dict[str, Any]]
 ) -> None:
     assert token_with(provider, **settings(provider)).count(".") == 2
@@ -578,7 +578,7 @@ def test_settings_for_trust_reach_the_token_endpoint(
         ),
     ],
 )
-def test_provider_that_nobody_vouches_for_is_told_with_the_setting(
+def test_error_for_untrusted_provider_names_setting(
     provider: Provider, settings: Callable[[Provider], dict[str, Any]], remedy: str
 ) -> None:
     with pytest.raises(SaslAuthenticationError, match=rf"certificate of https://127.*authority.*{remedy}") as caught:
@@ -587,7 +587,7 @@ def test_provider_that_nobody_vouches_for_is_told_with_the_setting(
     assert provider.server.requests == [], "no credentials were sent"
 
 
-def test_jaas_options_turn_the_check_of_host_names_off(tmp_path: Path) -> None:
+def test_jaas_options_can_disable_host_name_check(tmp_path: Path) -> None:
     authority = CertificateAuthority()
     issued = authority.issue("idp", ["idp.example"])
     store = KeyStore(issued.certificate_pem, issued.key_pem(), None)
@@ -601,14 +601,14 @@ def test_jaas_options_turn_the_check_of_host_names_off(tmp_path: Path) -> None:
         assert token_with(provider, **{"sasl.jaas.config": jaas})
 
 
-def test_https_url_of_a_server_without_tls_is_told() -> None:
+def test_error_explains_https_url_of_server_without_tls() -> None:
     with TokenServer("alice") as server:
         server.url = server.url.replace("http:", "https:")
         with pytest.raises(SaslAuthenticationError, match=r"does not speak TLS: check the port in sasl\.oauth"):
             endpoint(server).fetch()
 
 
-def test_credentials_over_http_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_sending_credentials_over_http_warns(caplog: pytest.LogCaptureFixture) -> None:
     url = "sasl.oauthbearer.token.endpoint.url"
     for address in ("https://idp.example/t", "http://127.0.0.1/t", "http://localhost/t"):
         login(**{**CLIENT, url: address}).close()
@@ -641,7 +641,7 @@ def login(**settings: Any) -> Any:
         {"sasl.jaas.config": f'{JAAS} unsecuredLoginStringClaim_sub="alice";'},
     ],
 )
-def test_sources_of_tokens(settings: dict[str, Any]) -> None:
+def test_each_token_source_can_be_configured(settings: dict[str, Any]) -> None:
     made = login(**settings)
     assert made.mechanism == "OAUTHBEARER"
     made.close()
@@ -693,7 +693,7 @@ def test_sources_of_tokens(settings: dict[str, Any]) -> None:
         ({"sasl.jaas.config": f'{JAAS} unsecuredLoginNumberClaim_x="hush";'}, "is not a number"),
     ],
 )
-def test_configurations_that_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_wrong_oauth_settings_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         login(**settings)
     assert "hush" not in forms_of(caught.value)

@@ -27,18 +27,18 @@ NAME = "CN=Alice,OU=Data,O=Bank"
         ("", None),
     ],
 )
-def test_mapping_rules(rules: str, name: str | None) -> None:
+def test_first_matching_mapping_rule_decides(rules: str, name: str | None) -> None:
     """The first rule that matches the whole name decides, with its groups and its case."""
     assert SslPrincipalMapper(rules).name_of(NAME) == name
 
 
 @pytest.mark.parametrize("rules", ["NONE", "RULE:^a$/b", "RULE:(/a/"])
-def test_wrong_rules(rules: str) -> None:
+def test_wrong_mapping_rules_are_refused(rules: str) -> None:
     with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
         SslPrincipalMapper(rules)
 
 
-def test_the_principal_of_a_certificate() -> None:
+def test_acls_apply_to_mapped_certificate_name() -> None:
     """ACLs are for the certificate's name as the rules map it, and clients without one are anonymous."""
     security = Security("SSL", client_auth="requested")
     acls = [Acl("User:client", ["WRITE", "CREATE"], topic="t")]
@@ -53,7 +53,7 @@ def test_the_principal_of_a_certificate() -> None:
         assert {request.principal for request in cluster.requests_of("Metadata")} == {"User:client", "User:ANONYMOUS"}
 
 
-def test_quotas_of_a_user() -> None:
+def test_user_quota_throttles_only_that_user() -> None:
     """A throttled user's client waits for its quota, and delivers everything once; others are not affected."""
     users = {"slow": "a", "fast": "b"}
     security = Security("SASL_PLAINTEXT", mechanisms=["PLAIN"], users=users)

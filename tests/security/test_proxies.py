@@ -43,7 +43,7 @@ HOSTS = {"broker-1.invalid": "127.0.0.1", "broker-2.invalid": "127.0.0.1"}
 @SCHEMES
 @pytest.mark.parametrize("credentials", [None, CREDENTIALS])
 @pytest.mark.parametrize("listener", ["PLAIN", "SECURE"])
-def test_through_a_proxy(
+def test_clients_reach_brokers_through_proxy(
     cluster: EmbeddedCluster, scheme: str, listener: str, credentials: tuple[str, str] | None
 ) -> None:
     """Producer, consumer and admin client reach all brokers through the proxy, with TLS and SASL as without."""
@@ -62,7 +62,7 @@ def test_through_a_proxy(
         assert {host for host, _ in proxy.asked} == set(HOSTS)
 
 
-def test_a_client_for_asyncio(cluster: EmbeddedCluster) -> None:
+def test_asyncio_client_uses_proxy(cluster: EmbeddedCluster) -> None:
     """The clients for asyncio use the proxy as well."""
 
     async def send(url: str) -> None:
@@ -76,7 +76,7 @@ def test_a_client_for_asyncio(cluster: EmbeddedCluster) -> None:
 
 @SCHEMES
 @pytest.mark.parametrize("given", [None, ("user", "wrong")])
-def test_wrong_credentials(cluster: EmbeddedCluster, scheme: str, given: tuple[str, str] | None) -> None:
+def test_refused_credentials_are_fatal(cluster: EmbeddedCluster, scheme: str, given: tuple[str, str] | None) -> None:
     """A proxy that refuses the credentials is a fatal error at once, without another attempt and without the secret."""
     with ForwardProxy(HOSTS, CREDENTIALS) as proxy:
         config = {**cluster.client_config("PLAIN"), "proxy.url": proxy.url(scheme, given)}
@@ -98,7 +98,7 @@ def failure(config: dict[str, Any]) -> str:
 
 
 @SCHEMES
-def test_a_broker_that_the_proxy_does_not_find(cluster: EmbeddedCluster, scheme: str) -> None:
+def test_error_names_proxy_and_unreachable_broker(cluster: EmbeddedCluster, scheme: str) -> None:
     """The error names the proxy, the broker, the reason and what to do."""
     with ForwardProxy({}) as proxy:
         text = failure({**cluster.client_config("PLAIN"), "proxy.url": proxy.url(scheme)})
@@ -151,7 +151,7 @@ def hangs(client: socket.socket) -> None:
         ("http", hangs, "no connection through the "),
     ],
 )
-def test_hostile_proxies(cluster: EmbeddedCluster, scheme: str, behaviour: Behaviour, reason: str) -> None:
+def test_hostile_proxy_is_reported(cluster: EmbeddedCluster, scheme: str, behaviour: Behaviour, reason: str) -> None:
     """Whatever a proxy does ends the attempt with an error that says so."""
     with ForwardProxy({}, behaviour=behaviour) as proxy:
         text = failure({**cluster.client_config("PLAIN"), "proxy.url": proxy.url(scheme)})
@@ -160,7 +160,7 @@ def test_hostile_proxies(cluster: EmbeddedCluster, scheme: str, behaviour: Behav
     assert len(text) < 1000
 
 
-def test_a_proxy_that_does_not_listen_or_exist(cluster: EmbeddedCluster) -> None:
+def test_error_names_unreachable_proxy(cluster: EmbeddedCluster) -> None:
     """Errors of reaching the proxy name the proxy instead of a broker."""
     with ForwardProxy({}) as proxy:
         pass
@@ -188,14 +188,14 @@ def test_a_proxy_that_does_not_listen_or_exist(cluster: EmbeddedCluster) -> None
         "http://user:[hunter2@proxy:1080",
     ],
 )
-def test_wrong_urls(url: str) -> None:
+def test_wrong_proxy_url_is_refused_without_showing_it(url: str) -> None:
     """A wrong URL is an error before anything is connected, and the error does not show it."""
     with pytest.raises(ConfigError, match=r"proxy\.url") as caught:
         KafkaProducer(bootstrap_servers="localhost:1", proxy_url=url)
     assert "hunter2" not in forms_of(caught.value)
 
 
-def test_the_url_is_a_secret() -> None:
+def test_proxy_url_is_never_shown() -> None:
     """No text form shows the URL, because it may contain a password."""
     config = ProducerConfig({"proxy.url": "socks5://user:hunter2@proxy"})
     assert config["proxy.url"] == Password("socks5://user:hunter2@proxy")
@@ -203,7 +203,7 @@ def test_the_url_is_a_secret() -> None:
 
 
 @pytest.mark.parametrize("host", ["a\r\nX: y", "a b", "\x00", "\udcff", ""])
-def test_names_that_are_none(host: str) -> None:
+def test_invalid_host_names_are_refused(host: str) -> None:
     """A broker's name cannot add anything to the exchange."""
     with pytest.raises(ConnectionError, match="is not valid"):
         HttpTunnel(host, 9092, None, None).start()
@@ -213,7 +213,7 @@ def test_names_that_are_none(host: str) -> None:
         socks.receive(b"\x05\x00")
 
 
-def test_names_and_addresses() -> None:
+def test_socks_request_encodes_names_and_addresses() -> None:
     """Names are sent in ASCII, numeric addresses as such, IPv6 ones without their zone."""
     for host, sent in (
         ("bücher.example", b"\x03\x15xn--bcher-kva.example"),

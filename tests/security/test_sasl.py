@@ -138,7 +138,7 @@ def consume_with_librdkafka(config: Mapping[str, Any], topic: str, count: int = 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_records_both_ways(secure: SecureCluster, topic: str, listener: str, mechanism: str) -> None:
+def test_each_mechanism_carries_records(secure: SecureCluster, topic: str, listener: str, mechanism: str) -> None:
     config = settings(secure, mechanism, listener)
     values = produce(config, topic)
     assert consume(config, topic) == values
@@ -146,7 +146,7 @@ def test_records_both_ways(secure: SecureCluster, topic: str, listener: str, mec
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "http"])
-def test_records_through_a_proxy(secure: SecureCluster, topic: str, scheme: str) -> None:
+def test_records_round_trip_through_proxy(secure: SecureCluster, topic: str, scheme: str) -> None:
     """TLS and SASL run inside of the proxy's tunnel, which is the only way to the brokers."""
     with ForwardProxy({"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1"}, ("user", "hush-proxy")) as proxy:
         url = proxy.url(scheme, ("user", "hush-proxy"))
@@ -157,7 +157,7 @@ def test_records_through_a_proxy(secure: SecureCluster, topic: str, scheme: str)
 
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)
-def test_javas_login_line(secure: SecureCluster, topic: str, mechanism: str) -> None:
+def test_jaas_config_authenticates(secure: SecureCluster, topic: str, mechanism: str) -> None:
     config = settings(secure, mechanism)
     del config["sasl.username"], config["sasl.password"]
     config["sasl.jaas.config"] = f'{JAAS[mechanism]} required username="{USER}" password="{PASSWORD}";'
@@ -171,7 +171,7 @@ async def _send_from_a_loop(config: Mapping[str, Any], topic: str) -> int:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_a_producer_in_an_event_loop(secure: SecureCluster, topic: str, mechanism: str) -> None:
+def test_asyncio_producer_authenticates(secure: SecureCluster, topic: str, mechanism: str) -> None:
     import asyncio
 
     config = settings(secure, mechanism)
@@ -234,7 +234,7 @@ def test_refused_credentials_reach_every_caller(
         assert PASSWORD not in text
 
 
-def test_a_listener_without_sasl_says_so(secure: SecureCluster, topic: str) -> None:
+def test_error_names_listener_without_sasl(secure: SecureCluster, topic: str) -> None:
     config = settings(secure, "PLAIN", "PLAINTEXT")
     with (
         KafkaProducer(config, max_block_ms=SOON_MS) as producer,
@@ -255,7 +255,7 @@ def test_a_listener_without_sasl_says_so(secure: SecureCluster, topic: str) -> N
         "OAUTHBEARER",
     ],
 )
-def test_steady_traffic_over_five_sessions(secure: SecureCluster, topic: str, mechanism: str) -> None:
+def test_reauthentication_loses_no_record(secure: SecureCluster, topic: str, mechanism: str) -> None:
     """No record fails, is lost or comes twice, and all over one connection to the broker."""
     config = settings(secure, mechanism, "SHORT_SESSIONS")
     sent = 0
@@ -300,14 +300,14 @@ def endpoint_settings(secure: SecureCluster, url: str) -> dict[str, Any]:
     return config
 
 
-def test_tokens_from_an_identity_provider(secure: SecureCluster, topic: str) -> None:
+def test_tokens_come_from_identity_provider(secure: SecureCluster, topic: str) -> None:
     with TokenServer(USER) as provider:
         config = endpoint_settings(secure, provider.url)
         assert consume(config, topic, len(produce(config, topic, 10))) == [b"value-%d" % number for number in range(10)]
         assert len(provider.requests) == 2, "one for each client, whatever its connections"
 
 
-def test_tokens_from_a_file(secure: SecureCluster, topic: str, tmp_path: Path) -> None:
+def test_token_is_read_from_file(secure: SecureCluster, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a token").write_text(unsecured_token(USER, 3600) + "\n")
     config = settings(secure, "OAUTHBEARER")
     del config["oauth_cb"]

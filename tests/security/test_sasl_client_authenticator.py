@@ -95,7 +95,7 @@ def run(client: SaslClientAuthenticator, broker: ScriptedBroker, now_ms: int = 1
     raise AssertionError("the exchange does not end")
 
 
-def test_versions_handshake_token() -> None:
+def test_authentication_asks_versions_then_handshake_then_token() -> None:
     client, broker = authenticator(), ScriptedBroker()
     run(client, broker)
     assert client.complete
@@ -113,7 +113,7 @@ def test_versions_handshake_token() -> None:
         ({ApiKeys.SASL_HANDSHAKE: 1}, "token b'\\x00user\\x00hush'"),
     ],
 )
-def test_older_brokers(versions: dict[int, int], seen: str) -> None:
+def test_older_brokers_get_older_requests(versions: dict[int, int], seen: str) -> None:
     client, broker = authenticator(), ScriptedBroker(versions)
     run(client, broker)
     assert client.complete
@@ -163,7 +163,7 @@ def counting(token: bytes) -> SaslAuthenticateResponse:
 
 
 @pytest.mark.parametrize("handshake", [0, 1])
-def test_several_tokens(handshake: int) -> None:
+def test_mechanism_may_need_several_tokens(handshake: int) -> None:
     client = authenticator(OtherLogin(Dialogue(4)))
     broker = ScriptedBroker({**CURRENT, ApiKeys.SASL_HANDSHAKE: handshake}, token=counting)
     run(client, broker)
@@ -172,7 +172,7 @@ def test_several_tokens(handshake: int) -> None:
 
 
 @pytest.mark.parametrize("handshake", [0, 1])
-def test_endless_challenges_end(handshake: int) -> None:
+def test_number_of_challenges_is_limited(handshake: int) -> None:
     client = authenticator(OtherLogin(Dialogue(1_000_000)))
     broker = ScriptedBroker({**CURRENT, ApiKeys.SASL_HANDSHAKE: handshake}, token=counting)
     with pytest.raises(SaslAuthenticationError, match="more than 16 challenges"):
@@ -213,13 +213,13 @@ def failure(broker: ScriptedBroker, login: Login = LOGIN) -> AuthenticationError
     return caught.value
 
 
-def test_refused_credentials() -> None:
+def test_error_quotes_brokers_refusal_sanitized() -> None:
     error = failure(ScriptedBroker(token=lambda _: SaslAuthenticateResponse(error_code=58, error_message="no\x1b[31m")))
     assert isinstance(error, SaslAuthenticationError)
     assert str(error).endswith("the broker refused: no?[31m (check the user name and the password)")
 
 
-def test_credentials_that_are_no_text() -> None:
+def test_invalid_text_in_credentials_is_refused() -> None:
     """A provider of AWS credentials may return anything. The error ends this connection only, and shows nothing."""
     login = PlainLogin("user", Password("hush\ud800"))
     error = failure(ScriptedBroker(), login)
@@ -235,25 +235,25 @@ def test_a_long_message_is_cut() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"), [(58, SaslAuthenticationError), (34, IllegalSaslStateError), (-1, SaslAuthenticationError)]
 )
-def test_errors_without_a_message(code: int, kind: type[AuthenticationError]) -> None:
+def test_error_code_without_message_selects_error_class(code: int, kind: type[AuthenticationError]) -> None:
     error = failure(ScriptedBroker(token=lambda _: SaslAuthenticateResponse(error_code=code)))
     assert type(error) is kind
 
 
-def test_a_mechanism_that_is_not_enabled() -> None:
+def test_error_names_enabled_mechanisms() -> None:
     response = SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256", "GSSAPI"])
     error = failure(ScriptedBroker(handshake=response))
     assert isinstance(error, UnsupportedSaslMechanismError)
     assert "only SCRAM-SHA-256, GSSAPI; set sasl.mechanism to one of these" in str(error)
 
 
-def test_a_listener_without_sasl() -> None:
+def test_error_names_listener_without_sasl() -> None:
     error = failure(ScriptedBroker(handshake=SaslHandshakeResponse(error_code=34)))
     assert isinstance(error, IllegalSaslStateError)
     assert "does not use SASL" in str(error)
 
 
-def test_a_broker_without_sasl() -> None:
+def test_broker_without_sasl_handshake_is_error() -> None:
     assert "does not support SaslHandshake" in str(failure(ScriptedBroker({ApiKeys.PRODUCE: 3})))
 
 
@@ -266,18 +266,18 @@ def test_a_broker_without_sasl() -> None:
         (lambda frame: b"x" * 600_000, "has 600000 bytes, more than 524288"),
     ],
 )
-def test_frames_that_are_no_responses(change: Callable[[bytes], bytes], problem: str) -> None:
+def test_invalid_response_frames_are_refused(change: Callable[[bytes], bytes], problem: str) -> None:
     assert problem in str(failure(ScriptedBroker(change=change)))
 
 
-def test_a_frame_out_of_turn() -> None:
+def test_unexpected_frame_is_refused() -> None:
     client = authenticator()
     with pytest.raises(IllegalSaslStateError, match="not asked for"):
         client.receive(b"\0\0\0\0", 0)
 
 
 @given(st.integers(0, 2), st.integers(0, 200), st.integers(1, 255))
-def test_any_changed_byte_ends_the_exchange_or_changes_nothing(step: int, position: int, change: int) -> None:
+def test_changed_byte_ends_exchange_or_is_harmless(step: int, position: int, change: int) -> None:
     steps = iter(range(100))
 
     def changed(frame: bytes) -> bytes:
@@ -295,7 +295,7 @@ def test_any_changed_byte_ends_the_exchange_or_changes_nothing(step: int, positi
 
 
 @given(st.lists(st.binary(max_size=60), min_size=3, max_size=20))
-def test_any_frames_end_the_exchange(frames: list[bytes]) -> None:
+def test_random_frames_end_exchange(frames: list[bytes]) -> None:
     client = authenticator()
     client.next_frame(0)
 
@@ -339,7 +339,7 @@ def test_a_session_is_renewed_before_it_ends() -> None:
     assert len(due) > 5
 
 
-def test_a_session_may_become_endless() -> None:
+def test_reauthentication_may_remove_session_lifetime() -> None:
     client = authenticator()
     run(client, ScriptedBroker(token=lambda _: SaslAuthenticateResponse(session_lifetime_ms=10_000)))
     client.begin_reauthentication()
@@ -348,7 +348,7 @@ def test_a_session_may_become_endless() -> None:
     assert client.reauthenticate_ms is None
 
 
-def test_a_plain_token() -> None:
+def test_plain_token_has_user_and_password() -> None:
     client = PlainSaslClient("ü", "pä")
     assert client.initial() == "\0ü\0pä".encode()
     assert client.complete

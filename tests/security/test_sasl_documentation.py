@@ -56,13 +56,13 @@ def provider() -> Iterator[TokenServer]:
         yield server
 
 
-def test_page_has_configurations() -> None:
+def test_sasl_page_has_configurations() -> None:
     assert len(LOCAL) >= 6
     assert len(OTHERS) >= 5
 
 
 @pytest.mark.parametrize("code", LOCAL)
-def test_each_configuration_connects(
+def test_each_documented_sasl_configuration_connects(
     code: str,
     cluster: EmbeddedCluster,
     authority: CertificateAuthority,

@@ -36,7 +36,7 @@ def keywords(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_kafka_python(cluster: EmbeddedCluster, topic: str, mechanism: str) -> None:
+def test_kafka_python_authenticates_to_embedded_cluster(cluster: EmbeddedCluster, topic: str, mechanism: str) -> None:
     import kafka
 
     cluster.create_topic(topic)
@@ -57,7 +57,7 @@ def test_kafka_python(cluster: EmbeddedCluster, topic: str, mechanism: str) -> N
     assert values == [b"%d" % number for number in range(RECORDS)]
 
 
-def test_each_listener_leads_to_the_brokers_by_its_own_addresses(cluster: EmbeddedCluster, topic: str) -> None:
+def test_each_listener_advertises_its_own_addresses(cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, partitions=3)
     for listener in ("OUTSIDE", "INSIDE"):
         config = cluster.client_config(listener)
@@ -125,7 +125,7 @@ def test_a_refusal_arrives_before_the_connection_is_closed(raw: RawClient) -> No
     assert raw.frame() is None
 
 
-def test_a_client_may_authenticate_again_but_not_as_someone_else(raw: RawClient) -> None:
+def test_reauthentication_cannot_change_user(raw: RawClient) -> None:
     assert raw.authenticate("alice", "alice-secret").session_lifetime_ms == 600_000
     raw.ask(MetadataRequest(topics=[]), 9)
     assert raw.authenticate("alice", "alice-secret").session_lifetime_ms == 600_000

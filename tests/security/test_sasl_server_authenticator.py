@@ -100,7 +100,7 @@ def exchange(client: SaslClientAuthenticator, broker: SaslServerAuthenticator, n
 
 @pytest.mark.parametrize("login", logins(), ids=lambda login: login.mechanism)
 @pytest.mark.parametrize("release", ["0.10.0", "1.0", "2.2", ReleaseProfile.CURRENT])
-def test_both_sides_agree(login: Login, release: str) -> None:
+def test_client_and_server_authenticate_each_other(login: Login, release: str) -> None:
     broker = server(release=release)
     client = connect(login, broker)
     assert client.complete
@@ -121,7 +121,7 @@ def test_both_sides_agree(login: Login, release: str) -> None:
         (TokenLogin("opaque"), "not an unsecured JWT"),
     ],
 )
-def test_refusals(login: Login, said: str) -> None:
+def test_wrong_credentials_are_refused_with_reason(login: Login, said: str) -> None:
     broker = server()
     with pytest.raises(SaslAuthenticationError, match=said):
         connect(login, broker)
@@ -129,7 +129,7 @@ def test_refusals(login: Login, said: str) -> None:
     assert broker.session.user is None
 
 
-def test_mechanisms_that_are_not_enabled() -> None:
+def test_disabled_mechanism_is_refused() -> None:
     with pytest.raises(UnsupportedSaslMechanismError, match="only SCRAM-SHA-512"):
         connect(logins()[0], server(Security(mechanisms=["SCRAM-SHA-512"])))
 
@@ -137,7 +137,7 @@ def test_mechanisms_that_are_not_enabled() -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_as_long_as_the_limit_and_the_token_allow() -> None:
+def test_session_ends_at_limit_or_token_expiry() -> None:
     for login, limit_ms, expected_ms in (
         (logins()[0], 0, None),
         (logins()[0], 30_000, 31_000),
@@ -151,7 +151,7 @@ def test_a_session_is_as_long_as_the_limit_and_the_token_allow() -> None:
         assert (client.reauthenticate_ms is None) == (expected_ms is None)
 
 
-def test_a_token_that_never_expires_gives_a_session_that_can_be_sent() -> None:
+def test_session_of_endless_token_has_valid_lifetime() -> None:
     broker = server()
     client = connect(TokenLogin(unsecured_token(exp=1e300)), broker)
     assert client.complete
@@ -194,7 +194,7 @@ def ask(broker: SaslServerAuthenticator, request: Request, version: int) -> Resp
     return parse_response(body, request.API_KEY, version)[1]
 
 
-def test_versions_can_be_asked_for_in_any_version() -> None:
+def test_api_versions_request_of_any_version_is_answered() -> None:
     broker = server()
     frame = b"".join(map(bytes, encode_request(ApiVersionsRequest(), 3, 7, "client").buffers()))[4:]
     newer = frame[:2] + b"\0\x63" + frame[4:]
@@ -208,7 +208,7 @@ def test_versions_can_be_asked_for_in_any_version() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_other_requests_before_the_end(steps: int) -> None:
+def test_other_requests_before_authentication_are_refused(steps: int) -> None:
     broker = server()
     for request, version in ((ApiVersionsRequest(), 0), (SaslHandshakeRequest(mechanism="PLAIN"), 1))[:steps]:
         ask(broker, request, version)
@@ -217,12 +217,12 @@ def test_other_requests_before_the_end(steps: int) -> None:
     assert broker.next_frame(0) is None
 
 
-def test_a_token_before_the_handshake() -> None:
+def test_token_before_handshake_is_refused() -> None:
     with pytest.raises(IllegalSaslStateError):
         ask(server(), SaslAuthenticateRequest(auth_bytes=b"\0alice\0hush"), 2)
 
 
-def test_too_large_a_request() -> None:
+def test_too_large_request_is_refused() -> None:
     with pytest.raises(IllegalSaslStateError, match="600000 bytes"):
         server().receive(b"\0" * 600_000, 0)
 
@@ -236,7 +236,7 @@ def test_any_first_frame_is_served_or_refused(frame: bytes) -> None:
 
 
 @given(st.sampled_from(["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]), st.lists(st.binary(max_size=80), max_size=3))
-def test_any_tokens_are_refused(mechanism: str, tokens: list[bytes]) -> None:
+def test_random_tokens_are_refused(mechanism: str, tokens: list[bytes]) -> None:
     broker = server()
     ask(broker, SaslHandshakeRequest(mechanism=mechanism), 1)
     try:
@@ -258,7 +258,7 @@ def test_any_token_is_validated_or_refused(text: str, claims: bytes) -> None:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_settings_of_a_listener() -> None:
+def test_security_yields_client_config_without_showing_secrets() -> None:
     security = Security(users={"u": "hush"}, mechanisms=["PLAIN", "OAUTHBEARER"])
     assert "hush" not in repr(security)
     assert security.client_config() == {
@@ -284,7 +284,7 @@ def test_settings_of_a_listener() -> None:
         listeners_of({})
 
 
-def test_a_validator_of_ones_own() -> None:
+def test_custom_token_validator_is_used() -> None:
     def validate(token: str) -> ValidToken:
         if token != "open sesame".replace(" ", "-"):
             raise ValueError("wrong word")

@@ -30,7 +30,7 @@ def started() -> ScramSaslClient:
     return client
 
 
-def test_the_exchange_of_rfc_7677() -> None:
+def test_exchange_equals_rfc_7677() -> None:
     client = started()
     assert client.evaluate(CHALLENGE) == FINAL
     assert not client.complete
@@ -38,7 +38,7 @@ def test_the_exchange_of_rfc_7677() -> None:
     assert client.complete
 
 
-def test_a_proof_reveals_the_client_key_to_who_has_the_stored_key() -> None:
+def test_client_key_is_recovered_from_proof() -> None:
     mechanism, salt = "SCRAM-SHA-512", b"salt of the user"
     salted = formatter.salted_password(mechanism, "pencil", salt, 4096)
     kept = formatter.credential(mechanism, salted, salt, 4096)
@@ -63,7 +63,7 @@ def test_a_proof_reveals_the_client_key_to_who_has_the_stored_key() -> None:
         (b"r=rOprNGfwEbeRWgbNEkqO\xff,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "utf-8"),
     ],
 )
-def test_invalid_challenges(challenge: bytes, problem: str) -> None:
+def test_invalid_challenges_are_refused(challenge: bytes, problem: str) -> None:
     with pytest.raises(SaslAuthenticationError, match=problem):
         started().evaluate(challenge)
 
@@ -113,7 +113,7 @@ def test_any_changed_byte_of_the_outcome_ends_the_exchange(position: int, change
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_any_bytes_are_refused(challenge: bytes, outcome: bytes) -> None:
+def test_random_bytes_are_refused(challenge: bytes, outcome: bytes) -> None:
     client = started()
     with pytest.raises(SaslAuthenticationError):
         client.evaluate(challenge)
@@ -129,7 +129,7 @@ def test_user_names_are_escaped_and_tokens_marked() -> None:
     assert first == b"n,,n=a=3Db=2Cc,r=nonce,tokenauth=true"
 
 
-def test_a_login_salts_a_password_once_and_uses_a_new_nonce_each_time() -> None:
+def test_login_salts_password_once_and_renews_nonce() -> None:
     login = ScramLogin("SCRAM-SHA-256", "user", Password("pencil"))
     assert "pencil" not in repr(login)
     firsts = {login.new_client("host", bool).initial() for _ in range(10)}

@@ -32,7 +32,7 @@ def forms_of_config(config: ProducerConfig | ConsumerConfig) -> str:
     return "\n".join([repr(config), str(config), repr(dict(config))])
 
 
-def test_a_run_at_debug(
+def test_debug_logs_show_no_key_password(
     authority: CertificateAuthority, stranger: CertificateAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -59,7 +59,7 @@ def test_a_run_at_debug(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_passwords_at_debug(mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_logs_show_no_password(mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     security = Security(users={"alice": SECRET})
     found = [repr(security)]
@@ -93,7 +93,7 @@ def everything_in(client: object) -> list[object]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_the_repr_of_everything_in_a_client(mechanism: str, authority: CertificateAuthority) -> None:
+def test_repr_of_client_objects_shows_no_secret(mechanism: str, authority: CertificateAuthority) -> None:
     """A traceback with local variables, as some services for error reports take it, shows these."""
     token = unsecured_token("alice", 3600)
     security = Security("SASL_SSL", authority=authority, users={"alice": SECRET})
@@ -125,7 +125,7 @@ def test_the_repr_of_everything_in_a_client(mechanism: str, authority: Certifica
                     assert secret not in shown
 
 
-def test_tokens_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_logs_show_no_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     found = []
     token = unsecured_token("alice", 3600)
@@ -151,7 +151,7 @@ def test_tokens_at_debug(caplog: pytest.LogCaptureFixture) -> None:
         assert secret not in everything
 
 
-def test_credentials_in_configurations_and_their_errors() -> None:
+def test_sasl_configurations_and_errors_show_no_secret() -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     jaas = {**base, "sasl.jaas.config": f'{module} username="u" password="{SECRET}";'}
@@ -180,7 +180,7 @@ def test_credentials_in_configurations_and_their_errors() -> None:
     assert SECRET not in "\n".join(found)
 
 
-def test_configurations_and_their_errors(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_tls_configurations_and_errors_show_no_secret(authority: CertificateAuthority, tmp_path: Path) -> None:
     certificate = authority.issue("client")
     encrypted = certificate.key_pem("another password")
     (tmp_path / "client.p12").write_bytes(certificate.pkcs12("another password"))

@@ -28,7 +28,7 @@ def test_tls_listeners_have_a_certificate_of_the_authority(secure_kafka: SecureK
         assert certificate["subject"] == ((("commonName", "broker"),),)
 
 
-def test_the_listener_with_mutual_tls_wants_a_certificate(secure_kafka: SecureKafka) -> None:
+def test_mutual_tls_listener_requires_client_certificate(secure_kafka: SecureKafka) -> None:
     context = ssl.create_default_context(cafile=secure_kafka.path("ca.pem"))
     # With TLS 1.3, the broker's refusal arrives after the client's handshake.
     with pytest.raises(ssl.SSLError), handshake(secure_kafka, "MTLS", context) as connection:

@@ -60,12 +60,12 @@ def files(tmp_path: Path, security: Security) -> Path:
     return tmp_path
 
 
-def test_page_has_configurations() -> None:
+def test_tls_page_has_configurations() -> None:
     assert len(configurations()) >= 10
 
 
 @pytest.mark.parametrize("code", configurations())
-def test_each_configuration_connects(
+def test_each_documented_tls_configuration_connects(
     code: str, cluster: EmbeddedCluster, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files)

@@ -100,7 +100,7 @@ def without_none(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_call_raises_the_cause(
+def test_each_call_raises_cause_of_tls_failure(
     scenario: Callable[..., Scenario], authority: CertificateAuthority, stranger: CertificateAuthority
 ) -> None:
     security, changes, text = scenario(authority, stranger)
@@ -119,7 +119,7 @@ def test_each_call_raises_the_cause(
             consumer.poll(300_000)
 
 
-def test_a_server_that_does_not_speak_tls(authority: CertificateAuthority) -> None:
+def test_error_names_server_without_tls(authority: CertificateAuthority) -> None:
     from tests.network.test_mock_brokers import server
 
     with (
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_speak_tls(authority: CertificateAuthority) -> No
         producer.partitions_for("t")
 
 
-def test_a_refusal_is_not_repeated_before_the_backoff(
+def test_refused_tls_connection_is_retried_after_backoff(
     authority: CertificateAuthority, stranger: CertificateAuthority
 ) -> None:
     with EmbeddedCluster(security=Security("SSL", authority=authority)) as cluster:
@@ -165,7 +165,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_garbage_ends_the_connection_and_nothing_else(authority: CertificateAuthority, garbage: bytes) -> None:
+def test_garbage_ends_only_its_connection(authority: CertificateAuthority, garbage: bytes) -> None:
     with EmbeddedCluster(security=Security("SSL", authority=authority)) as cluster:
         cluster.create_topic("t", partitions=2)
         host, port = cluster.client_config()["bootstrap.servers"].split(":")

@@ -115,12 +115,12 @@ def consume(config: dict[str, Any], topic: str, count: int = RECORDS) -> list[by
 
 
 @pytest.mark.parametrize("configure", MUTUAL)
-def test_mutual_tls(secure_kafka: SecureKafka, topic: str, configure: Configure) -> None:
+def test_records_round_trip_over_mutual_tls(secure_kafka: SecureKafka, topic: str, configure: Configure) -> None:
     config = settings(secure_kafka, "MTLS", configure)
     assert consume(config, topic, len(sent := produce(config, topic))) == sent
 
 
-def test_tls_without_a_client_certificate_and_confluent_kafka_reads_it(secure_kafka: SecureKafka, topic: str) -> None:
+def test_confluent_kafka_reads_records_sent_over_tls(secure_kafka: SecureKafka, topic: str) -> None:
     config = settings(secure_kafka, "SSL", lambda kafka: {"ssl_cafile": kafka.path("ca.pem")})
     sent = produce(config, topic)
     assert consume(config, topic) == sent
@@ -139,7 +139,7 @@ def test_tls_without_a_client_certificate_and_confluent_kafka_reads_it(secure_ka
         reader.close()
 
 
-def test_mutual_tls_and_confluent_kafka_both_ways(secure_kafka: SecureKafka, topic: str) -> None:
+def test_confluent_kafka_and_we_exchange_records_over_mutual_tls(secure_kafka: SecureKafka, topic: str) -> None:
     """confluent-kafka reads with the same certificate what we have written, and we read what it has written."""
     config = settings(secure_kafka, "MTLS", librdkafka)
     theirs = {key.replace("_", "."): value for key, value in config.items()}
@@ -157,7 +157,7 @@ def test_mutual_tls_and_confluent_kafka_both_ways(secure_kafka: SecureKafka, top
     assert consume(config, topic, 2 * RECORDS) == sent + sent
 
 
-def test_records_larger_than_any_buffer(secure_kafka: SecureKafka, topic: str) -> None:
+def test_records_larger_than_buffers_round_trip(secure_kafka: SecureKafka, topic: str) -> None:
     config = settings(secure_kafka, "SSL", lambda kafka: {"ssl_cafile": kafka.path("ca.pem")})
     values = [bytes([index]) * 900_000 for index in range(12)]
     with KafkaProducer(**config) as producer:

@@ -22,25 +22,25 @@ _FINDINGS = (75, 159, 1057, 1189, 500_000_122)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 6), *_FINDINGS])
-def test_a_schedule(seed: int) -> None:
+def test_schedule_passes_with_asyncio_clients(seed: int) -> None:
     run(make_with_asyncio(seed))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-def test_many_schedules() -> None:
+def test_many_schedules_pass_with_asyncio_clients() -> None:
     first = first_of_sample()
     for seed in range(first, first + 3_000):
         why = failure(make_with_asyncio(seed))
         assert why is None, f"seed {seed}: {why}\n{make_with_asyncio(seed)}"
 
 
-def test_a_seed_is_a_history() -> None:
+def test_same_seed_gives_the_same_history() -> None:
     assert run(make_with_asyncio(1)).history == run(make_with_asyncio(1)).history
 
 
-def test_a_call_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
+def test_call_cancelled_before_its_start_leaves_no_coroutine() -> None:
     """Another actor may cancel a call in the turn that has made its task."""
 
     async def getone() -> None:

@@ -24,7 +24,7 @@ from tests.simulation.world import failure
         pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )
-def test_many_schedules(wanted: int) -> None:
+def test_many_schedules_pass_with_consumer_groups(wanted: int) -> None:
     first = first_of_sample()
     schedules = map(make_with_consumer_groups, count(first))
     of_groups = (schedule for schedule in schedules if schedule.settings.group_protocol == "consumer")
@@ -39,13 +39,13 @@ def _first_failure() -> str:
     return next(filter(None, map(failure, islice(of_groups, 100))), "nothing")
 
 
-def test_lost_partitions_that_are_reported_as_revoked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_partitions_reported_as_revoked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     revoke = RebalanceListenerInvoker.invoke_partitions_revoked
     monkeypatch.setattr(RebalanceListenerInvoker, "invoke_partitions_lost", revoke)
     assert "were lost, and are reported as revoked" in _first_failure()
 
 
-def test_partitions_that_are_revoked_in_vain_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_needlessly_revoked_partitions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every assignment takes everything from a member, and gives it back."""
     begin = consumer_membership_manager._Reconciliation.__init__
 

@@ -22,14 +22,14 @@ from tests.simulation.world import failure
         pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )
-def test_many_schedules(wanted: int) -> None:
+def test_many_schedules_pass_with_sticky_members(wanted: int) -> None:
     first = first_of_sample()
     for schedule in map(make_with_sticky_members, range(first, first + wanted)):
         why = failure(schedule)
         assert why is None, f"{why}\n{schedule}"
 
 
-def test_a_partition_that_moves_directly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_that_moves_without_revocation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CooperativeStickyAssignor, "adjust", lambda self, assignment, owned: assignment)
     schedules = map(make_with_sticky_members, count(1))
     cooperative = (each for each in schedules if each.settings.assignor == "cooperative-sticky")

@@ -12,11 +12,11 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 @PROTOCOLS
-def test_ten_members(protocol: str) -> None:
+def test_groups_of_ten_members_pass(protocol: str) -> None:
     LargeGroup(first_of_sample(), protocol, members=10, partitions=66).run()
 
 
-def test_partitions_that_move_in_vain_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_needlessly_moved_partitions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LargeGroup, "assignor", "range")
     with pytest.raises(InvariantError, match="came back"):
         LargeGroup(1, "classic", members=4, partitions=12).run()
@@ -26,5 +26,5 @@ def test_partitions_that_move_in_vain_are_noticed(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 @PROTOCOLS
-def test_a_hundred_members(protocol: str) -> None:
+def test_groups_of_a_hundred_members_pass(protocol: str) -> None:
     LargeGroup(1, protocol, members=100, partitions=1_000).run()

@@ -13,25 +13,25 @@ from tests.simulation.world import failure, run
 
 
 @pytest.mark.parametrize("seed", [*range(1, 11), 354_838_607_551, 912_436_329_870])
-def test_a_schedule(seed: int) -> None:
+def test_schedule_passes_with_migrating_groups(seed: int) -> None:
     run(make_with_migration(seed))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-def test_many_schedules() -> None:
+def test_many_schedules_pass_with_migrating_groups() -> None:
     first = first_of_sample()
     for schedule in map(make_with_migration, range(first, first + 3_000)):
         why = failure(schedule)
         assert why is None, f"seed {schedule.seed}: {why}\n{schedule}"
 
 
-def test_all_directions_are_drawn() -> None:
+def test_schedules_draw_all_directions_of_migration() -> None:
     assert {make_with_migration(seed).settings.group_protocol for seed in range(1, 30)} == set(MIGRATIONS)
 
 
-def test_an_empty_group_starts_again_with_the_first_generation() -> None:
+def test_empty_group_restarts_at_the_first_generation() -> None:
     settings = Settings(
         partitions=3,
         producers=2,
@@ -51,7 +51,7 @@ def test_an_empty_group_starts_again_with_the_first_generation() -> None:
     run(Schedule(24, settings, steps))
 
 
-def test_a_member_that_is_about_to_join_does_not_keep_the_group_classic() -> None:
+def test_member_about_to_join_does_not_keep_the_group_classic() -> None:
     settings = Settings(
         brokers=2, segment_bytes=600, link_delay_ms=5, consumers=3, group_protocol="upgrade", pattern=True
     )
@@ -64,7 +64,7 @@ def test_a_member_that_is_about_to_join_does_not_keep_the_group_classic() -> Non
     run(Schedule(97, settings, steps))
 
 
-def test_a_classic_member_whose_session_has_expired_is_taken_back_without_an_error() -> None:
+def test_expired_classic_member_rejoins_without_an_error() -> None:
     settings = Settings(
         brokers=3,
         partitions=5,

@@ -136,7 +136,7 @@ def reminders(lines: list[Line]) -> list[Line]:
     return [line for line in lines if line.text.startswith("Still not reachable: ")]
 
 
-def test_all_brokers_away(log: Log) -> None:
+def test_outage_of_all_brokers_is_logged_briefly(log: Log) -> None:
     run(log, [1, 2, 3])
     check_words(log.lines)
     for client in CLIENTS:
@@ -167,7 +167,7 @@ def test_all_brokers_away(log: Log) -> None:
     assert any("The group coordinator is broker " in line.text for line in log.of("member"))
 
 
-def test_one_broker_away(log: Log) -> None:
+def test_outage_of_one_broker_is_logged_without_reminders(log: Log) -> None:
     """The other brokers take over, so there are no reminders of an unneeded broker."""
     run(log, [1])
     check_words(log.lines)
@@ -180,7 +180,7 @@ def test_one_broker_away(log: Log) -> None:
         assert len(lines) <= 6, lines
 
 
-def test_all_brokers_paused(log: Log) -> None:
+def test_paused_brokers_are_logged_as_warnings(log: Log) -> None:
     """Paused brokers keep connections but do not respond; each gets a warning when its requests time out."""
     run(log, [1, 2, 3], pause=True)
     check_words(log.lines)
@@ -193,6 +193,6 @@ def test_all_brokers_paused(log: Log) -> None:
         assert len(warnings) <= 16, warnings
 
 
-def test_nothing_is_logged_while_all_is_well(log: Log) -> None:
+def test_healthy_cluster_logs_nothing(log: Log) -> None:
     run(log, [])
     assert log.lines == []

@@ -30,7 +30,7 @@ _BUDGET_MS = 30_000
 _SHRINKING_MS = 30_000
 
 
-def test_many_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_schedules_pass(capsys: pytest.CaptureFixture[str]) -> None:
     given = os.environ.get("SIMULATION_SEED")
     if given is not None:
         run(make(int(given)))
@@ -61,13 +61,13 @@ def _smaller(schedule: Schedule, why: str) -> Schedule:
     return shrink(schedule, fails_alike)
 
 
-def test_a_seed_is_a_schedule_and_a_schedule_is_a_history() -> None:
+def test_same_seed_gives_the_same_schedule_and_history() -> None:
     for seed in range(1, 8):
         assert make(seed) == make(seed)
         assert run(make(seed)).history == run(make(seed)).history
 
 
-def test_a_seed_is_a_history_in_every_process() -> None:
+def test_same_seed_gives_the_same_history_in_every_process() -> None:
     seeds = range(1, 7)
     code = (
         "from tests.simulation.schedule import make\n"
@@ -88,7 +88,7 @@ def test_a_seed_is_a_history_in_every_process() -> None:
 @pytest.mark.parametrize(
     "end", [(), (Step(60, "cut", (1, 10, 9)), Step(61, "send", (0, 0, 8, 1)), Step(63, "crash producer", (0,)))]
 )
-def test_a_run_leaves_nothing_in_memory(end: tuple[Step, ...]) -> None:
+def test_runs_do_not_leak_memory(end: tuple[Step, ...]) -> None:
     """A process may run thousands of schedules."""
     schedule = Schedule(
         1, Settings(consumers=1), (Step(0, "send", (0, 0, 8, 3)), Step(9, "send batch", (0, 0, 8, 3)), *end)
@@ -98,14 +98,14 @@ def test_a_run_leaves_nothing_in_memory(end: tuple[Step, ...]) -> None:
     assert world() is None
 
 
-def test_shrinking_keeps_what_fails() -> None:
+def test_shrinking_keeps_schedules_failing() -> None:
     schedule = make(next(seed for seed in count() if len(make(seed).steps) > 10))
     wanted = schedule.steps[7]
     small = shrink(schedule, lambda other: any(step.what == wanted.what for step in other.steps))
     assert [step.what for step in small.steps] == [wanted.what]
 
 
-def test_a_broker_that_has_restarted_may_not_know_again_what_is_in_flight() -> None:
+def test_restarted_broker_may_not_recognize_in_flight_duplicates() -> None:
     """Kafka's producer snapshot has only the last batch, so one of two retried batches is refused."""
     schedule = Schedule(
         40001685,
@@ -122,7 +122,7 @@ def test_a_broker_that_has_restarted_may_not_know_again_what_is_in_flight() -> N
     assert {value[:8] for value in world.forgotten} == {b"00000007", b"00000008"}
 
 
-def test_a_record_that_is_retried_may_be_in_a_deleted_topic_and_in_the_one_after_it() -> None:
+def test_retried_record_may_be_in_a_deleted_and_the_next_topic() -> None:
     """The consumer reads it twice, at different offsets, as the producer got no response from the first topic."""
     settings = Settings(consumers=1, groups=False, extra=True, delivery_timeout_ms=6000)
     steps = (
@@ -139,7 +139,7 @@ def test_a_record_that_is_retried_may_be_in_a_deleted_topic_and_in_the_one_after
     assert [offset for offset, value in reads if value.startswith(b"00000003")] == [2, 0]
 
 
-def test_a_topic_is_not_there_for_good_while_its_deletion_is_in_progress() -> None:
+def test_schedule_passes_while_a_topic_is_being_deleted() -> None:
     steps = (
         Step(0, "send", (1, 0, 8, 1)),
         Step(869, "send extra", (1, 2, 8, 1)),
@@ -150,13 +150,13 @@ def test_a_topic_is_not_there_for_good_while_its_deletion_is_in_progress() -> No
 
 
 @pytest.mark.parametrize("seed", [20008875, 40004006])
-def test_a_static_member_that_is_fenced_by_one_that_leaves_begins_anew(seed: int) -> None:
+def test_fenced_static_member_starts_anew(seed: int) -> None:
     settings = Settings(link_delay_ms=5, consumers=1, auto_commit=True, static_members=True)
     steps = (Step(29, "leave", (0,)), Step(29, "drop response", (6, 1)), Step(184, "send", (0, -1, 8, 1)))
     run(Schedule(seed, settings, steps))
 
 
-def test_records_on_a_slow_disk_are_waited_for() -> None:
+def test_producer_waits_for_records_on_a_slow_disk() -> None:
     settings = Settings(partitions=2, idempotent=False, acks=0, consumers=2, fetch_bytes=300)
     steps = (Step(0, "send", (0, 1, 60, 5)), Step(115, "slow disk", (3, 400, 300)), Step(115, "send", (0, 1, 8, 1)))
     run(Schedule(51000549, settings, steps))
@@ -168,7 +168,7 @@ def test_member_with_a_stopped_coordinator_cannot_leave() -> None:
     run(Schedule(51000375, settings, steps))
 
 
-def test_a_broker_that_is_cut_off_is_not_believed_after_a_rebootstrap() -> None:
+def test_metadata_of_an_isolated_broker_is_ignored_after_rebootstrap() -> None:
     """Its metadata had an old leader epoch, in which it led: the log seemed truncated, and was read again from 0 on."""
     settings = Settings(
         brokers=2,

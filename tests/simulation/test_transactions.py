@@ -25,14 +25,14 @@ def test_each_record_is_processed_once(seed: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-def test_many_schedules() -> None:
+def test_many_schedules_pass_with_transactions() -> None:
     first = first_of_sample()
     for seed in range(first, first + 3_000):
         why = failure_of(partial(run, make(seed)))
         assert why is None, f"seed {seed}: {why}\n{make(seed)}"
 
 
-def test_a_seed_is_a_history_in_every_process() -> None:
+def test_same_seed_gives_the_same_history_in_every_process() -> None:
     seeds = [seed for seed in range(1, 40) if len(make(seed).steps) >= 8][:2]
     code = f"from tests.simulation.pipeline import make, run\nfor seed in {seeds}: print(run(make(seed)).history)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}  # changes the order of sets of strings

@@ -69,7 +69,7 @@ def ranges_of(partitions: Sequence[InputPartition]) -> list[list[OffsetRange]]:
     return [list(partition.ranges) for partition in partitions if isinstance(partition, KafkaInputPartition)]
 
 
-def test_offsets_are_asked_for_once_and_the_connection_is_closed(cluster: Cluster) -> None:
+def test_offsets_are_requested_once_and_the_connection_is_closed(cluster: Cluster) -> None:
     partitions = KafkaBatchReader(parsed(), ("value",)).partitions()
     assert ranges_of(partitions) == [cluster.ranges]
     assert cluster.closed
@@ -85,7 +85,7 @@ def test_the_connection_is_closed_after_an_error(cluster: Cluster, monkeypatch: 
     assert cluster.closed
 
 
-def test_nothing_to_read_is_a_partition_without_ranges(cluster: Cluster) -> None:
+def test_empty_read_plans_a_partition_without_ranges(cluster: Cluster) -> None:
     """Spark would replace an empty list by a partition of its own."""
     cluster.ranges = []
     reader = KafkaBatchReader(parsed(), ("value",))
@@ -93,7 +93,7 @@ def test_nothing_to_read_is_a_partition_without_ranges(cluster: Cluster) -> None
     assert list(reader.read(partition)) == []
 
 
-def test_filters_bound_what_is_read_and_are_left_to_spark(cluster: Cluster) -> None:
+def test_filters_bound_the_ranges_and_spark_applies_them_too(cluster: Cluster) -> None:
     reader = KafkaBatchReaderWithPushdown(parsed(), ("value",))
     filters: list[Filter] = [EqualTo(("partition",), 1), EqualTo(("value",), b"x")]
     assert list(reader.pushFilters(filters)) == filters
@@ -101,11 +101,11 @@ def test_filters_bound_what_is_read_and_are_left_to_spark(cluster: Cluster) -> N
     assert pickle.loads(pickle.dumps(reader)).task.bounds == cluster.bounds == Bounds.of(filters)
 
 
-def test_only_the_reader_with_pushdown_has_it() -> None:
+def test_only_the_pushdown_reader_has_push_filters() -> None:
     assert KafkaBatchReader.pushFilters is DataSourceReader.pushFilters
 
 
-def test_a_task_unpickles_little(cluster: Cluster) -> None:
+def test_task_unpickles_few_modules(cluster: Cluster) -> None:
     reader = KafkaBatchReader(parsed(), ("key", "value"))
     reader.partitions()
     pickled = pickle.dumps(reader)
@@ -146,7 +146,7 @@ TYPES: dict[str, DataType] = {
 }
 
 
-def test_a_schema_of_our_columns_is_taken_in_any_order() -> None:
+def test_schema_may_name_our_columns_in_any_order() -> None:
     assert set(TYPES) == set(COLUMNS)
     schema = StructType([StructField(name, type) for name, type in TYPES.items()])
     assert checked_columns(schema) == tuple(TYPES)
@@ -168,7 +168,7 @@ def test_a_schema_of_our_columns_is_taken_in_any_order() -> None:
         ),
     ],
 )
-def test_a_schema_that_is_not_ours_is_refused(field: StructField, problem: str) -> None:
+def test_schema_with_foreign_columns_is_refused(field: StructField, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         checked_columns(StructType([StructField("key", BinaryType()), field]))
 

@@ -60,7 +60,7 @@ def test_a_query_moves_there_and_back(
     }
 
 
-def test_a_query_keeps_its_state(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_query_keeps_counts(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     """Counts continue, whichever source has read the rows."""
     kafka.create_topic(topic, 1)
     counts: dict[str, int] = {}

@@ -36,7 +36,7 @@ def connect_url(spark: SparkSession) -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_batch_stream_and_write(connect_url: str, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
+def test_connect_client_reads_and_writes(connect_url: str, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 2)
     kafka.create_topic(f"{topic}-copy", 2)
     command = [sys.executable, "-m", "tests.spark.connect_client"]

@@ -76,7 +76,7 @@ def is_closed(pooled: PooledConsumer) -> bool:
     return bool(consumer.closed)
 
 
-def test_an_idle_consumer_is_for_any_partitions(pool: ConsumerPool) -> None:
+def test_idle_consumer_serves_any_partitions(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID})
     assert first.consumer.config == CONFIG
     first.assign({TP0: ID}, {TP0: 5})
@@ -87,14 +87,14 @@ def test_an_idle_consumer_is_for_any_partitions(pool: ConsumerPool) -> None:
     assert pool.acquire(CONFIG, {TP1: ID}) is first
 
 
-def test_another_configuration_is_another_consumer(pool: ConsumerPool) -> None:
+def test_other_configuration_gets_another_consumer(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID})
     pool.release(first)
     assert pool.acquire({**CONFIG, "isolation.level": "read_committed"}, {TP0: ID}) is not first
     assert pool.acquire(dict(CONFIG), {TP0: ID}) is first
 
 
-def test_a_warm_consumer_is_for_its_partitions_and_keeps_its_positions(pool: ConsumerPool) -> None:
+def test_warm_consumer_serves_its_partitions_and_keeps_positions(pool: ConsumerPool) -> None:
     both = {TP0: ID, TP1: ID}
     first = pool.acquire(CONFIG, both, run="run")
     first.assign(both, {TP0: 0, TP1: 0})
@@ -109,7 +109,7 @@ def test_a_warm_consumer_is_for_its_partitions_and_keeps_its_positions(pool: Con
 
 
 @pytest.mark.parametrize("run", ["a later run", None])
-def test_a_warm_consumer_is_for_its_run(pool: ConsumerPool, run: str | None) -> None:
+def test_warm_consumer_serves_only_its_run(pool: ConsumerPool, run: str | None) -> None:
     """The topic may have been created again since, so that other records are at these offsets. A batch has no run."""
     first = pool.acquire(CONFIG, {TP0: None}, run="run")
     first.assign({TP0: None}, {TP0: 0})
@@ -118,7 +118,7 @@ def test_a_warm_consumer_is_for_its_run(pool: ConsumerPool, run: str | None) -> 
     assert pool.acquire(CONFIG, {TP0: None}, run="run") is first
 
 
-def test_a_warm_consumer_of_a_topic_that_was_created_again_is_closed(pool: ConsumerPool) -> None:
+def test_warm_consumer_of_a_recreated_topic_is_closed(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID}, run="run")
     first.assign({TP0: ID}, {TP0: 0})
     pool.release(first, run="run")
@@ -127,7 +127,7 @@ def test_a_warm_consumer_of_a_topic_that_was_created_again_is_closed(pool: Consu
     assert len(pool) == 0
 
 
-def test_positions_in_a_topic_do_not_count_in_another(pool: ConsumerPool) -> None:
+def test_positions_do_not_apply_to_another_topic(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID, TP1: ID})
     first.assign({TP0: ID, TP1: ID}, {TP0: 4, TP1: 5})
     calls(first)
@@ -135,7 +135,7 @@ def test_positions_in_a_topic_do_not_count_in_another(pool: ConsumerPool) -> Non
     assert calls(first) == [("assign", TP0, TP1), ("seek", TP1, 5, UUID(int=2)), ("resume", TP0, TP1)]
 
 
-def test_positions_are_unknown_after_a_task_stopped_in_the_middle(pool: ConsumerPool) -> None:
+def test_positions_are_unknown_after_an_interrupted_task(pool: ConsumerPool) -> None:
     first = pool.acquire(CONFIG, {TP0: ID}, run="run")
     first.assign({TP0: ID}, {TP0: 0})
     first.positions = {}
@@ -164,7 +164,7 @@ def test_discarded_consumer_is_not_reused(pool: ConsumerPool) -> None:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_one_that_fails_when_it_is_brought_back_is_closed(
+def test_consumer_that_fails_on_return_is_closed(
     pool: ConsumerPool, warm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: FakeConsumer) -> None:
@@ -178,7 +178,7 @@ def test_one_that_fails_when_it_is_brought_back_is_closed(
     assert len(pool) == 0
 
 
-def test_idle_consumers_are_closed(pool: ConsumerPool, clock: MockClock) -> None:
+def test_idle_consumers_are_closed_after_a_while(pool: ConsumerPool, clock: MockClock) -> None:
     first, second = pool.acquire(CONFIG, {TP0: ID}), pool.acquire(CONFIG, {TP0: ID})
     pool.release(first)
     clock.sleep_ms(IDLE_TIMEOUT_MS - 1)
@@ -189,7 +189,7 @@ def test_idle_consumers_are_closed(pool: ConsumerPool, clock: MockClock) -> None
     assert is_closed(first)
 
 
-def test_only_so_many_wait(pool: ConsumerPool) -> None:
+def test_number_of_idle_consumers_is_limited(pool: ConsumerPool) -> None:
     taken = [pool.acquire(CONFIG, {TP0: ID}) for _ in range(CAPACITY + 2)]
     for each in taken:
         pool.release(each)
@@ -199,7 +199,7 @@ def test_only_so_many_wait(pool: ConsumerPool) -> None:
     assert len(pool) == 0
 
 
-def test_only_so_many_are_warm(pool: ConsumerPool) -> None:
+def test_number_of_warm_consumers_is_limited(pool: ConsumerPool) -> None:
     """The oldest are closed: the next task to read these partitions could get the responses to their fetches."""
     partitions = [TopicPartition("t", number) for number in range(MAX_WARM + 1)]
     config = {**CONFIG, "fetch.max.bytes": KEPT_BYTES // MAX_WARM}
@@ -227,7 +227,7 @@ def test_kept_responses_are_bounded(pool: ConsumerPool) -> None:
     assert (len(pool), large.is_warm, is_closed(large)) == (1, False, False)
 
 
-def test_a_forked_process_has_a_pool_of_its_own() -> None:
+def test_forked_process_has_its_own_pool() -> None:
     pool = consumer_pool.pool()
     read_end, write_end = os.pipe()
     child = os.fork()

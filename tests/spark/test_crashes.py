@@ -22,9 +22,7 @@ SECRET = "n0b0dy-may-read-this"
 @needs_read_limits
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_killed_worker_and_a_killed_driver_lose_and_repeat_nothing(
-    kafka: AnyKafka, topic: str, tmp_path: Path
-) -> None:
+def test_killed_workers_and_drivers_lose_and_repeat_nothing(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 2)
     produce(kafka, topic, {0: numbers(0, 50), 1: numbers(50, 150)})
 

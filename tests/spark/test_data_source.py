@@ -34,7 +34,7 @@ def test_every_public_name_exists() -> None:
         _ = pykclient.spark.KafkaSource
 
 
-def test_spark_finds_it_without_loading_a_client() -> None:
+def test_spark_finds_the_source_without_loading_a_client() -> None:
     """Spark imports the module in its first Python process, whichever data source is used."""
     program = """
 import pyspark.sql.datasource, sys
@@ -56,22 +56,22 @@ print(heavy & (set(sys.modules) - before))
         ({"columns": "offset,value"}, "offset value"),
     ],
 )
-def test_the_schema_has_the_columns_that_were_asked_for(options: dict[str, str], names: str) -> None:
+def test_schema_has_the_requested_columns(options: dict[str, str], names: str) -> None:
     schema = KafkaDataSource({**BASIC, **options}).schema()
     assert [part.split("`")[0] for part in schema.removeprefix("`").split(", `")] == names.split()
 
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"endingOffsets": "latest"}])
-def test_options_of_only_a_stream_or_only_a_batch_pass_load(options: dict[str, str]) -> None:
+def test_load_accepts_options_of_only_streams_or_only_batches(options: dict[str, str]) -> None:
     assert KafkaDataSource({**BASIC, **options}).schema()
 
 
-def test_an_error_is_told_once_where_stream_and_batch_agree() -> None:
+def test_error_common_to_stream_and_batch_is_reported_once() -> None:
     with pytest.raises(ConfigError, match=r"^unknown option 'subscribed'; did you mean 'subscribe'\?$"):
         KafkaDataSource({**KAFKA, "subscribed": "a"}).schema()
 
 
-def test_an_error_is_told_for_both_where_they_do_not() -> None:
+def test_different_errors_of_stream_and_batch_are_both_reported() -> None:
     options = {**BASIC, "startingOffsets": "latest", "endingOffsets": "latest"}
     with pytest.raises(
         ConfigError, match=r"startingOffsets.* \(read as a batch\); .*endingOffsets.* \(read as a stream"
@@ -89,7 +89,7 @@ def test_an_error_is_told_for_both_where_they_do_not() -> None:
         (True, None, False, False),  # the filters of one query would apply to others
     ],
 )
-def test_filters_are_pushed_where_it_is_safe_or_asked_for(
+def test_filters_are_pushed_if_safe_or_requested(
     monkeypatch: pytest.MonkeyPatch, spark_pushes: bool, option: str | None, apart: bool, pushes: bool
 ) -> None:
     pushing = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -121,7 +121,7 @@ def filled(kafka: AnyKafka) -> str:
     return topic
 
 
-def test_a_batch_between_offsets(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
+def test_batch_reads_between_given_offsets(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     """The source is not registered: Spark finds it."""
     frame = load(
         spark,
@@ -135,7 +135,7 @@ def test_a_batch_between_offsets(spark: SparkSession, kafka: AnyKafka, filled: s
     assert frame.rdd.getNumPartitions() == 4
 
 
-def test_a_schema_chooses_columns(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
+def test_schema_selects_columns(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     frame = load(spark, kafka, "offset BIGINT, value BINARY", subscribe=filled)
     assert frame.columns == ["offset", "value"]
     assert values(frame) == list(range(30))
@@ -162,7 +162,7 @@ def pushdown(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("pushdown")
-def test_filters_narrow_what_is_fetched(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
+def test_filters_reduce_what_is_fetched(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     def loaded() -> DataFrame:
         return load(spark, kafka, subscribe=filled, minRecordsPerTask=0, filterPushdown=True)
 
@@ -176,7 +176,7 @@ def test_filters_narrow_what_is_fetched(spark: SparkSession, kafka: AnyKafka, fi
 
 
 @pytest.mark.usefixtures("pushdown")
-def test_one_query_narrows_no_other(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
+def test_filters_of_one_query_do_not_affect_another(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     """It would, in this Spark, if filters were pushed down without the option."""
     frame = load(spark, kafka, subscribe=filled)
     one = frame.where("partition = 1")
@@ -185,7 +185,7 @@ def test_one_query_narrows_no_other(spark: SparkSession, kafka: AnyKafka, filled
     assert values(one.union(frame.where("partition = 2"))) == list(range(10, 30))
 
 
-def test_errors_come_with_load(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
+def test_wrong_options_raise_on_load(spark: SparkSession, kafka: AnyKafka, filled: str) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option 'startingoffset'; did you mean 'startingOffsets'\?"):
         load(spark, kafka, subscribe=filled, startingOffset="earliest")
     with pytest.raises(AnalysisException, match="does not exist, or the principal may not describe it"):

@@ -66,14 +66,14 @@ SECURE = {
 
 
 @pytest.mark.parametrize(("parse", "others"), [(ReadOptions.parse, READ), (WriteOptions.parse, WRITE)])
-def test_security_options_are_the_clients(parse: Any, others: dict[str, str]) -> None:
+def test_security_options_equal_the_clients(parse: Any, others: dict[str, str]) -> None:
     (row,) = [row for row in rows("same") if "kafka.security.protocol" in row[0]]
     assert all(any(fnmatch.fnmatchcase(key, pattern) for pattern in NAME.findall(row[0])) for key in SECURE)
     options = parse({**others, **SECURE}, streaming=False)
     assert "a-secret" not in repr(options)
 
 
-def test_the_defaults_of_the_table() -> None:
+def test_defaults_in_the_table_are_the_real_defaults() -> None:
     defaults = {name: row[1].strip("`") for row in table("Options") for name in NAME.findall(row[0])}
     read = ReadOptions.parse(READ, streaming=False)
     assert {name: defaults[name] for name in ("failOnDataLoss", "includeHeaders", "gcFreeze")} == {
@@ -123,7 +123,7 @@ def page(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Page:
 
 
 @on_embedded
-def test_the_pages_reading(page: Page, any_kafka: AnyKafka, topic: str) -> None:
+def test_reading_examples_of_the_page_run(page: Page, any_kafka: AnyKafka, topic: str) -> None:
     page.python("register(KafkaDataSource)")
     assert page.names["orders"].isStreaming
     page.names["options"] = {"kafka.bootstrap.servers": any_kafka.bootstrap_servers, "subscribe": topic}
@@ -132,7 +132,7 @@ def test_the_pages_reading(page: Page, any_kafka: AnyKafka, topic: str) -> None:
 
 
 @on_embedded
-def test_the_pages_writing(page: Page, topic: str) -> None:
+def test_writing_examples_of_the_page_run(page: Page, topic: str) -> None:
     page.python("register(KafkaDataSource)")
     page.names["orders"] = page.spark.createDataFrame([(1, 2.5)], "id long, amount double")
     page.python("to_json(struct(*))")
@@ -148,7 +148,7 @@ def test_the_pages_writing(page: Page, topic: str) -> None:
 
 
 @on_embedded
-def test_the_pages_updates(page: Page, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_update_mode_example_of_the_page_runs(page: Page, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     page.python("register(KafkaDataSource)")
     any_kafka.create_topic(f"{topic}-counts")
     servers = {"kafka.bootstrap.servers": any_kafka.bootstrap_servers}
@@ -245,7 +245,7 @@ def test_memory_that_is_named_is_the_codes() -> None:
 
 
 @on_embedded
-def test_the_pages_table(page: Page) -> None:
+def test_table_example_of_the_page_runs(page: Page) -> None:
     page.spark.sql("DROP TABLE IF EXISTS orders")
     try:
         assert [row[0] for row in page.sql("CREATE TABLE")] == [3]
@@ -254,7 +254,7 @@ def test_the_pages_table(page: Page) -> None:
 
 
 @on_embedded
-def test_the_pages_listener(page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_listener_example_of_the_page_runs(page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page.python("register(KafkaDataSource)")
     page.python("StreamingQueryListener")
     reader = page.names["orders"]  # starts at the latest offsets

@@ -77,7 +77,7 @@ def test_killed_workers_and_drivers_commit_each_row_once(kafka: AnyKafka, topic:
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
-def test_every_point_at_which_a_driver_can_die(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_driver_death_at_every_point_commits_each_row_once(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     check_killed(kafka, topic, tmp_path, ["opened", "deciding", "decided", "ended", "done", "zombie"])
 
 
@@ -166,7 +166,7 @@ def test_speculative_attempts_commit_each_row_once(
 @needs_read_limits
 @pytest.mark.spark
 @pytest.mark.timeout(180)
-def test_only_committed_rows_are_read_by_both_sources(
+def test_both_sources_read_only_committed_rows(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
     """Of a stream, and of a batch query: all rows or nothing."""

@@ -71,7 +71,7 @@ class TestOffsets:
             ([GreaterThan(("OFFSET",), 5)], (6, None)),
         ],
     )
-    def test_become_an_interval(self, filters: list[Filter], expected: tuple[int | None, int | None]) -> None:
+    def test_filters_become_an_interval(self, filters: list[Filter], expected: tuple[int | None, int | None]) -> None:
         assert offsets(*filters) == expected
 
     @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestOffsets:
         assert Bounds.of([unknown]) == Bounds()
         assert offsets(unknown, LessThan(OFFSET, 10)) == (None, 9)
 
-    def test_an_empty_list_matches_nothing(self) -> None:
+    def test_empty_list_matches_nothing(self) -> None:
         for filters in ([In(OFFSET, ())], [In(OFFSET, (None,))], [In(OFFSET, ()), GreaterThan(OFFSET, 100)]):
             assert Bounds.of(filters).apply([OffsetRange(TopicPartition("t", 0), 0, 1_000)]) == []
 
@@ -128,14 +128,14 @@ class TestTimes:
             (LessThan(TIME, at(-5, 1)), (None, -5)),
         ],
     )
-    def test_at_the_edges(self, filter: Filter, expected: tuple[int | None, int | None]) -> None:
+    def test_bounds_include_the_edges(self, filter: Filter, expected: tuple[int | None, int | None]) -> None:
         assert times(filter) == expected
 
-    def test_zones(self) -> None:
+    def test_zones_are_converted_to_utc(self) -> None:
         noon = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=5, minutes=30)))
         assert times(GreaterThanOrEqual(TIME, noon)) == (1772346600000, None)
 
-    def test_far_away(self) -> None:
+    def test_extreme_times_do_not_overflow(self) -> None:
         assert times(LessThan(TIME, datetime.max.replace(tzinfo=UTC))) == (None, 253402300799999)
         assert times(GreaterThanOrEqual(TIME, datetime.min.replace(tzinfo=UTC))) == (-62135596800000, None)
 
@@ -152,7 +152,7 @@ class TestTimes:
     def test_are_not_bounded_by_what_is_not_understood(self, unknown: Filter) -> None:
         assert Bounds.of([unknown]) == Bounds()
 
-    def test_do_not_change_ranges(self) -> None:
+    def test_time_filters_do_not_change_ranges(self) -> None:
         """Records are not in order of their timestamps."""
         bounds = Bounds.of([GreaterThan(TIME, at(5)), LessThan(TIME, at(9))])
         ranges = [OffsetRange(TopicPartition("t", 0), 0, 10)]
@@ -181,7 +181,7 @@ class TestPartitions:
             ([GreaterThan(TOPIC, "orders")], ["my-orders", "orders", "orders-eu", "x"]),
         ],
     )
-    def test_topics(self, filters: list[Filter], topics: list[str]) -> None:
+    def test_topic_filters_select_topics(self, filters: list[Filter], topics: list[str]) -> None:
         bounds = Bounds.of(filters)
         there = ["my-orders", "orders", "orders-eu", "x"]
         assert [name for name in there if bounds.allows(TopicPartition(name, 0))] == topics
@@ -200,11 +200,11 @@ class TestPartitions:
             ([StringContains(PARTITION, "2")], [0, 1, 2, 3]),
         ],
     )
-    def test_numbers(self, filters: list[Filter], partitions: list[int]) -> None:
+    def test_number_filters_select_partitions(self, filters: list[Filter], partitions: list[int]) -> None:
         bounds = Bounds.of(filters)
         assert [number for number in range(4) if bounds.allows(TopicPartition("t", number))] == partitions
 
-    def test_ranges(self) -> None:
+    def test_filters_select_and_bound_ranges(self) -> None:
         topic_id = UUID(int=1)
         ranges = [
             OffsetRange(TopicPartition(topic, n), 10 * n, 10 * n + 20, topic_id) for topic in "tu" for n in range(4)
@@ -272,7 +272,7 @@ def comparisons(draw: st.DrawFn) -> tuple[Filter, Callable[[dict[str, Any]], boo
 
 
 @given(st.lists(comparisons(), max_size=4), st.data())
-def test_nothing_that_matches_is_left_out(
+def test_filters_never_exclude_matching_rows(
     filters: list[tuple[Filter, Callable[[dict[str, Any]], bool]]], data: st.DataObject
 ) -> None:
     bounds = Bounds.of([each for each, _ in filters])

@@ -180,7 +180,7 @@ def test_the_arrow_types_are_those_that_spark_makes_of_the_ddl(spark: SparkSessi
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_type_comes_as_from_avro_returns_it(spark: SparkSession, topic: Topic) -> None:
+def test_every_type_matches_from_avro(spark: SparkSession, topic: Topic) -> None:
     schema = record_of(EVERY)
     number = topic.register(schema)
     topic.send(framed(schema, VALUES, number), None)
@@ -207,7 +207,7 @@ def test_fields_are_selected_by_option_or_by_schema(spark: SparkSession, topic: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_stream_reads_records_of_newer_schemas_as_it_began(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+def test_stream_keeps_its_initial_schema_for_newer_records(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     number = topic.register(ORDER)
     topic.register('"string"'.strip('"'), "key")
     topic.send(framed(ORDER, {"id": 1, "city": "Ulm"}, number), key=framed("string", "k", number + 1))
@@ -233,9 +233,7 @@ def test_a_stream_reads_records_of_newer_schemas_as_it_began(spark: SparkSession
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_records_that_cannot_be_decoded_fail_or_are_null_with_reason_and_bytes(
-    spark: SparkSession, topic: Topic
-) -> None:
+def test_undecodable_records_fail_or_become_null_with_a_reason(spark: SparkSession, topic: Topic) -> None:
     number = topic.register(ORDER)
     alien = topic.client.register_schema("another", Schema('"long"'))
     good = framed(ORDER, {"id": 1, "city": "Ulm"}, number)
@@ -260,7 +258,7 @@ def test_records_that_cannot_be_decoded_fail_or_are_null_with_reason_and_bytes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_given_schema_is_read_by_and_an_unknown_subject_fails_on_load(spark: SparkSession, topic: Topic) -> None:
+def test_given_schema_is_used_and_unknown_subject_fails_on_load(spark: SparkSession, topic: Topic) -> None:
     other = {**ORDER, "fields": [{"name": "id", "type": "long"}, {"name": "more", "type": "int", "default": 5}]}
     number = topic.client.register_schema("elsewhere", Schema(json.dumps(ORDER)))
     topic.send(framed(ORDER, {"id": 1, "city": "Ulm"}, number))
@@ -289,7 +287,7 @@ AVRO = {**BASIC, "value.format": "Avro", "schema.registry.url": "http://localhos
         ({**AVRO, "columns": "key_bytes", "mode": "permissive"}, r"value_bytes; there is no column 'key_bytes'"),
     ],
 )
-def test_options_that_do_not_go_together(options: dict[str, str], text: str) -> None:
+def test_conflicting_format_options_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         ReadOptions.parse(options, streaming=False)
 
@@ -304,12 +302,12 @@ def test_options_that_do_not_go_together(options: dict[str, str], text: str) -> 
         ({**AVRO, "value.schema": json.dumps(ORDER), "value.fields": "nope"}, r"no field nope"),
     ],
 )
-def test_formats_that_cannot_be_resolved(options: dict[str, str], text: str) -> None:
+def test_unresolvable_formats_raise_on_load(options: dict[str, str], text: str) -> None:
     with pytest.raises(KafkaError, match=text):
         KafkaDataSource(options).schema()
 
 
-def test_secrets_of_the_registry_are_neither_shown_nor_lost_on_the_way_to_tasks() -> None:
+def test_registry_secrets_reach_tasks_but_are_not_shown() -> None:
     options = {**AVRO, "value.schema": json.dumps(ORDER), "schema.registry.basic.auth.user.info": "me:hush"}
     source = KafkaDataSource(options)
     source.schema()

@@ -41,7 +41,7 @@ from pykclient.spark.java_regex import compile_java_regex
         ("a}", "a}", "a"),
     ],
 )
-def test_means_the_same(pattern: str, finds: str, misses: str) -> None:
+def test_compiled_pattern_matches_as_in_java(pattern: str, finds: str, misses: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of notations that Python may give another meaning
         compiled = compile_java_regex(pattern)
@@ -49,7 +49,7 @@ def test_means_the_same(pattern: str, finds: str, misses: str) -> None:
     assert not compiled.search(misses)
 
 
-def test_classes_are_of_ascii() -> None:
+def test_classes_match_only_ascii() -> None:
     assert not compile_java_regex(r"\w").search("é")
     assert not compile_java_regex("(?i)k").search("\N{KELVIN SIGN}")
 
@@ -84,14 +84,14 @@ def test_classes_are_of_ascii() -> None:
         ("a{99999999999}", "Python does not take it"),
     ],
 )
-def test_is_refused_with_the_reason(pattern: str, why: str) -> None:
+def test_unsupported_syntax_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the text is looked at below
         compile_java_regex(pattern)
     assert why in str(caught.value)
 
 
 @given(st.text(alphabet="ab-.[](){}^$|*+?\\&~<>=!:,12QEkwdpixPn", max_size=20))
-def test_anything_else_compiles_or_is_refused(pattern: str) -> None:
+def test_any_pattern_compiles_or_is_refused(pattern: str) -> None:
     with warnings.catch_warnings(), contextlib.suppress(ValueError):
         warnings.simplefilter("error")
         compile_java_regex(pattern).search("a-b.2")

@@ -115,10 +115,10 @@ def filled(any_kafka: AnyKafka, topic: str) -> Topic:
 
 
 class TestOnCluster:
-    def test_a_batch_by_default_reads_all_there_is(self, filled: Topic) -> None:
+    def test_batch_reads_everything_by_default(self, filled: Topic) -> None:
         assert filled.batch() == [(0, 2, 10), (1, 0, 4)]
 
-    def test_batch_limits(self, filled: Topic) -> None:
+    def test_batch_reads_between_offset_limits(self, filled: Topic) -> None:
         assert filled.batch(startingOffsets=filled.json({0: 5, 1: -2, 2: 0})) == [(0, 5, 10), (1, 0, 4)]
         ends = filled.json({0: 7, 1: -1, 2: -1})
         assert filled.batch(endingOffsets=ends) == [(0, 2, 7), (1, 0, 4)]
@@ -126,7 +126,7 @@ class TestOnCluster:
         # Tasks detect offsets before the first record: only they know if these are lost.
         assert filled.batch(startingOffsets=filled.json({0: 1, 1: 0, 2: 0})) == [(0, 1, 10), (1, 0, 4)]
 
-    def test_batch_by_time(self, filled: Topic) -> None:
+    def test_batch_reads_between_time_limits(self, filled: Topic) -> None:
         assert filled.batch(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest") == [
             (0, 4, 10),
             (1, 1, 4),
@@ -141,19 +141,19 @@ class TestOnCluster:
         with pytest.raises(IllegalStateError, match=rf"{filled.name}-2 \(5000\).*startingOffsetsByTimestampStrategy"):
             filled.batch(startingTimestamp="5000")
 
-    def test_a_start_behind_the_end(self, filled: Topic) -> None:
+    def test_start_after_the_end_is_refused(self, filled: Topic) -> None:
         with pytest.raises(IllegalStateError, match=rf"after its end in {filled.name}-0 \[11, 10\)"):
             filled.batch(startingOffsets=filled.json({0: 11, 1: 0, 2: 0}))
 
     @pytest.mark.parametrize("side", ["starting", "ending"])
     @pytest.mark.parametrize("by", ["Offsets", "OffsetsByTimestamp"])
-    def test_limits_name_all_partitions(self, filled: Topic, side: str, by: str) -> None:
+    def test_limits_must_name_all_partitions(self, filled: Topic, side: str, by: str) -> None:
         with pytest.raises(
             IllegalStateError, match=rf"^Option {side}{by} .*{filled.name}-2 missing; {filled.name}-5 unknown"
         ):
             filled.batch(**{f"{side}{by}": filled.json({0: 3, 1: 3, 5: 3})})
 
-    def test_a_batch_within_bounds(self, filled: Topic) -> None:
+    def test_bounds_narrow_the_ranges_of_a_batch(self, filled: Topic) -> None:
         bounds = Bounds(partition_rules=[("EqualTo", False, 0)], offsets=(3, 8))
         assert filled.batch(bounds) == [(0, 3, 9)]
         # Timestamps move the start, and exclude partitions with older records only. They never move the end.
@@ -165,7 +165,7 @@ class TestOnCluster:
         assert filled.batch(Bounds(timestamps_ms=(-5, None))) == [(0, 2, 10), (1, 0, 4)]
         assert filled.batch(Bounds(topic_rules=[("StringStartsWith", True, filled.name)])) == []
 
-    def test_a_stream_starts(self, filled: Topic) -> None:
+    def test_stream_starts_at_the_configured_offsets(self, filled: Topic) -> None:
         assert filled.start() == {0: 10, 1: 4, 2: 0}
         assert filled.start(startingOffsets="earliest") == {0: 2, 1: 0, 2: 0}
         assert filled.start(startingOffsets=filled.json({0: -1, 1: -2, 2: 0})) == {0: 10, 1: 0, 2: 0}
@@ -174,7 +174,7 @@ class TestOnCluster:
         with pytest.raises(IllegalStateError, match="No record is as late"):
             filled.start(startingTimestamp="9001")
 
-    def test_new_partitions_and_topics_are_seen(self, filled: Topic, any_kafka: AnyKafka) -> None:
+    def test_new_partitions_and_topics_are_noticed(self, filled: Topic, any_kafka: AnyKafka) -> None:
         from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
         reader = filled.reader(True, subscribePattern=f"{filled.name}.*")
@@ -195,7 +195,7 @@ class TestOnCluster:
         assert reader.latest_offsets(after).keys() == after.keys() - {TopicPartition(other, 0)}
         reader.close()
 
-    def test_partitions_by_number(self, filled: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    def test_assign_skips_missing_ones(self, filled: Topic, caplog: pytest.LogCaptureFixture) -> None:
         assigned = f'{{"{filled.name}":[1,2,9]}}'
         assert filled.batch(assign=assigned) == [(1, 0, 4)]
         reader = filled.reader(True, assign=assigned)
@@ -205,7 +205,7 @@ class TestOnCluster:
         assert caplog.messages == [f"Option assign names partitions that do not exist: {filled.name}-9"]
         reader.close()
 
-    def test_a_topic_that_is_not_there(self, filled: Topic) -> None:
+    def test_missing_topic_is_an_error_after_retries(self, filled: Topic) -> None:
         retries = {"fetchOffset__numRetries": "2", "fetchOffset__retryIntervalMs": "1"}
         expected = (
             rf"latest offsets of topics {filled.name}, {filled.name}-x from Kafka, tried 2 times in .*"
@@ -227,7 +227,7 @@ class TestOnCluster:
         reader.close()
 
 
-def test_a_cluster_that_is_away_for_a_while(start_kafka: StartKafka, topic: str) -> None:
+def test_offsets_are_retried_while_the_cluster_is_down(start_kafka: StartKafka, topic: str) -> None:
     """A query retries until it gets an answer, or says what it tried."""
     with start_kafka({}) as kafka:
         filled = Topic(kafka, topic, 1)
@@ -251,7 +251,7 @@ def test_a_cluster_that_is_away_for_a_while(start_kafka: StartKafka, topic: str)
         patient.close()
 
 
-def test_a_broker_that_dies(any_cluster: AnyKafka, topic: str) -> None:
+def test_offsets_survive_the_death_of_a_broker(any_cluster: AnyKafka, topic: str) -> None:
     filled = Topic(any_cluster, topic, 3)
     for partition in range(3):
         filled.produce(partition, [1, 2, 3])
@@ -320,7 +320,7 @@ def answering(
 
 
 class TestAskingAgain:
-    def test_with_new_connections_after_a_pause(self) -> None:
+    def test_retries_use_new_connections_after_a_pause(self) -> None:
         reader, made, clock = answering([KafkaTimeoutError("no answer"), {T0: 5}])
         start_ms = clock.now_ms()
         assert reader.latest_offsets() == {T0: 5}
@@ -347,7 +347,7 @@ class TestAskingAgain:
             (SaslAuthenticationError("who are you"), "kafka.sasl"),
         ],
     )
-    def test_not_for_what_stays_as_it_is(self, error: KafkaError, advice: str) -> None:
+    def test_permanent_errors_are_not_retried(self, error: KafkaError, advice: str) -> None:
         reader, made, _ = answering([error, {T0: 1}])
         expected = (
             rf"^Could not get the latest offsets of topic t from Kafka: {type(error).__name__}: {error} \(.*{advice}"
@@ -373,7 +373,7 @@ class TestAskingAgain:
         assert reader.latest_offsets() == {T0: 5}
         assert reader.latest_offsets() == {T0: 6}
 
-    def test_a_consumer_that_cannot_be_made(self) -> None:
+    def test_failure_to_create_the_consumer_is_reported(self) -> None:
         def new(_: Mapping[str, object]) -> Any:
             raise KafkaError("no such host")
 
@@ -381,13 +381,13 @@ class TestAskingAgain:
         with pytest.raises(KafkaError, match=r"offsets to read .* tried once in 0 ms: no such host"):
             reader.batch_ranges()
 
-    def test_errors_of_the_program_are_not_hidden(self) -> None:
+    def test_programming_errors_are_not_hidden(self) -> None:
         reader, made, _ = answering([ZeroDivisionError()])
         with pytest.raises(ZeroDivisionError):
             reader.latest_offsets()
         assert len(made) == 1
 
-    def test_close_is_for_now(self) -> None:
+    def test_closed_reader_can_be_used_again(self) -> None:
         reader, made, _ = answering([{T0: 1}, {T0: 2}])
         reader.close()
         assert reader.latest_offsets() == {T0: 1}
@@ -398,14 +398,14 @@ class TestAskingAgain:
 
 
 class TestOffsetsThatGoBack:
-    def test_are_asked_for_again(self) -> None:
+    def test_lower_offsets_are_requested_again(self) -> None:
         reader, made, clock = answering([{T0: 5, T1: 9}, {T0: 8, T1: 9}], fetchOffset__retryIntervalMs="7")
         start_ms = clock.now_ms()
         assert reader.latest_offsets({T0: 8, T1: 9}) == {T0: 8, T1: 9}
         assert clock.now_ms() - start_ms == 7
         assert len(made) == 1  # a new client would be more likely to meet the stale broker again
 
-    def test_are_believed_in_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_lower_offsets_are_accepted_after_all_attempts(self, caplog: pytest.LogCaptureFixture) -> None:
         reader, _, clock = answering([{T0: 5}, {T0: 5}, {T0: 5}, {T0: 8}])
         start_ms = clock.now_ms()
         with caplog.at_level(logging.WARNING):
@@ -413,7 +413,7 @@ class TestOffsetsThatGoBack:
         assert clock.now_ms() - start_ms == 2_000
         assert "Offsets went back: t-0 from 8 to 5 (attempt 3)" in caplog.text
 
-    def test_new_partitions_are_no_step_back(self) -> None:
+    def test_new_partitions_do_not_count_as_going_back(self) -> None:
         reader, _, clock = answering([{T0: 5, T1: 0}])
         start_ms = clock.now_ms()
         assert reader.latest_offsets({T0: 5, T2: 3}) == {T0: 5, T1: 0}
@@ -421,7 +421,7 @@ class TestOffsetsThatGoBack:
 
 
 class TestStreamRanges:
-    def test_between_two_offsets(self) -> None:
+    def test_ranges_lie_between_two_offsets(self) -> None:
         reader, made, _ = answering([])
         ranges = reader.stream_ranges({T1: 3, T0: 1, T2: 4}, {T1: 5, T0: 9, T2: 4})
         assert ranges == [OffsetRange(T0, 1, 9), OffsetRange(T1, 3, 5)]
@@ -441,13 +441,13 @@ class TestStreamRanges:
     )  # fmt: skip
 
     @pytest.mark.parametrize(("start", "end", "begins", "loss", "_"), LOSSES)
-    def test_losses_fail_the_query(self, start: Offsets, end: Offsets, begins: Offsets, loss: str, _: Any) -> None:
+    def test_data_loss_fails_the_query(self, start: Offsets, end: Offsets, begins: Offsets, loss: str, _: Any) -> None:
         reader, _, _ = answering([], begins)
         with pytest.raises(IllegalStateError, match=rf"^Records may be lost: {loss}.*failOnDataLoss to false"):
             reader.stream_ranges(start, end)
 
     @pytest.mark.parametrize(("start", "end", "begins", "loss", "left"), LOSSES)
-    def test_fail_on_data_loss_false_warns(
+    def test_allowed_data_loss_is_logged_as_a_warning(
         self,
         start: Offsets,
         end: Offsets,
@@ -475,7 +475,7 @@ class TestTopicsThatAreCreatedAgain:
         monkeypatch.setattr(Answers, "topic_id", self.NEW)
         return reader
 
-    def test_ranges_have_the_ids(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ranges_contain_topic_ids(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reader = self.lost(monkeypatch, [])
         assert reader.stream_ranges({T0: 5}, {T0: 100}) == [OffsetRange(T0, 5, 100, self.OLD)]
         consumer: Any = Answers([{T0: 9}], {T0: 2})
@@ -483,7 +483,7 @@ class TestTopicsThatAreCreatedAgain:
         assert KafkaOffsetReader(options(), MockClock(), make).batch_ranges() == [OffsetRange(T0, 2, 9, self.NEW)]
 
     @pytest.mark.parametrize("end", [30, 100, 150], ids=["smaller", "of the same size", "larger"])
-    def test_are_lost(self, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    def test_recreated_topics_fail_the_query(self, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
         """Spark's own source notices the smaller one only."""
         reader = self.lost(monkeypatch, [{T0: end}] * 3)
         for _ in range(2):
@@ -505,7 +505,7 @@ class TestTopicsThatAreCreatedAgain:
             assert reader.stream_ranges({T0: end}, {T0: end + 5}) == [OffsetRange(T0, end, end + 5, self.NEW)]
         assert caplog.text.count("Records may be lost") == 1
 
-    def test_a_broker_that_lags_behind_changes_nothing(
+    def test_lagging_broker_changes_nothing(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         reader = self.lost(monkeypatch, [{T0: 30}, {T0: 31}, {T0: 32}], failOnDataLoss="false")
@@ -515,7 +515,7 @@ class TestTopicsThatAreCreatedAgain:
                 assert reader.latest_offsets() == {T0: offset}
         assert caplog.text.count("Records may be lost") == 1
 
-    def test_partitions_that_come_back_are_new(
+    def test_returning_partitions_count_as_new(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The query has continued without the topic, after a warning."""
@@ -529,7 +529,7 @@ class TestTopicsThatAreCreatedAgain:
         assert not caplog.records
 
 
-def test_ends_are_asked_for_before_times() -> None:
+def test_ends_are_requested_before_times() -> None:
     """A record appended in between is after the end, so its timestamp does not matter."""
     order: list[str] = []
 
@@ -550,7 +550,7 @@ def test_ends_are_asked_for_before_times() -> None:
 
 
 @pytest.mark.parametrize("found", [{}, {T0: 12}])
-def test_records_that_arrive_while_a_batch_is_planned_are_behind_its_end(found: Offsets) -> None:
+def test_batch_excludes_records_that_arrive_during_planning(found: Offsets) -> None:
     """And it does not move the start behind the end, whether or not its timestamp is late enough."""
     consumer: Any = Answers([{T0: 10}, {T0: 13}], times=found)
     make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
@@ -558,7 +558,7 @@ def test_records_that_arrive_while_a_batch_is_planned_are_behind_its_end(found: 
     assert KafkaOffsetReader(given, MockClock(), make).batch_ranges() == []
 
 
-def test_a_batch_between_times_that_are_the_wrong_way_round() -> None:
+def test_start_time_after_end_time_is_refused() -> None:
     class Times(Answers):
         def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
             return {tp: OffsetAndTimestamp(time, time) for tp, time in times.items()}
@@ -568,7 +568,7 @@ def test_a_batch_between_times_that_are_the_wrong_way_round() -> None:
         KafkaOffsetReader(options(startingTimestamp="8", endingTimestamp="3"), MockClock(), make).batch_ranges()
 
 
-def test_missing_topics_are_an_error_of_the_topic() -> None:
+def test_missing_topic_error_names_the_topic() -> None:
     reader, _, _ = answering([{T0: 1}], subscribe="t,u", fetchOffset__numRetries="1")
     with pytest.raises(KafkaError, match="topic u does not exist") as caught:
         reader.latest_offsets()

@@ -32,7 +32,7 @@ OFFSETS = st.dictionaries(
 
 
 class TestCheckpoints:
-    def test_order_is_of_names_and_numbers(self) -> None:
+    def test_offsets_are_ordered_by_topic_and_number(self) -> None:
         offsets = {
             TopicPartition(topic, partition): partition for topic in ("b", "a-b", "a") for partition in (10, 9, 1)
         }
@@ -49,7 +49,7 @@ class TestCheckpoints:
         rng.shuffle(items)  # type: ignore[attr-defined]
         assert json.dumps(offsets_to_json(dict(items))) == text
 
-    def test_checkpoints_of_spark_are_read(self) -> None:
+    def test_spark_checkpoints_are_read(self) -> None:
         """Spark's JSON has the order of a hash table."""
         written = '{"orders-2":{"8":4,"2":9223372036854775807,"0":0},"orders":{"1":17}}'
         assert offsets_from_json(written) == {
@@ -88,13 +88,13 @@ class TestJson:
             pytest.param('{"t":{"0":' + "9" * 5_000 + "}}", "Exceeds the limit", id="long"),
         ],
     )
-    def test_slips(self, value: str, problem: str) -> None:
+    def test_malformed_json_is_refused_with_an_example(self, value: str, problem: str) -> None:
         with pytest.raises(ConfigError) as caught:
             partition_numbers(value, "option startingOffsets", OFFSETS_EXAMPLE, minimum=-2)
         assert str(caught.value).startswith(f"option startingOffsets: expected JSON such as {OFFSETS_EXAMPLE}, but ")
         assert problem in str(caught.value)
 
-    def test_partitions_are_sorted_and_each_is_there_once(self) -> None:
+    def test_partitions_are_sorted_and_unique(self) -> None:
         expected = (TopicPartition("s", 3), TopicPartition("t", 0), TopicPartition("t", 10))
         assert partition_list('{"t":[10,0,10],"s":[3]}', "option assign") == expected
         assert partition_list("{}", "option assign") == ()
@@ -112,16 +112,16 @@ class TestLimits:
         GlobalTimestamp(1, "latest"),
     )
 
-    def test_are_equal_by_value(self) -> None:
+    def test_limits_compare_by_value(self) -> None:
         for index, limit in enumerate(self.LIMITS):
             assert [limit == other for other in self.LIMITS] == [index == at for at in range(len(self.LIMITS))]
 
-    def test_pickle(self) -> None:
+    def test_limits_survive_pickling(self) -> None:
         for limit in self.LIMITS:
             assert pickle.loads(pickle.dumps(limit)) == limit
         assert pickle.loads(pickle.dumps(EARLIEST)) is EARLIEST
         assert pickle.loads(pickle.dumps(LATEST)) is LATEST
 
-    def test_show_what_they_are(self) -> None:
+    def test_repr_shows_the_limit(self) -> None:
         assert repr(LATEST) == "LATEST"
         assert repr(GlobalTimestamp(5, "latest")) == "GlobalTimestamp(timestamp_ms=5, when_none='latest')"

@@ -62,12 +62,12 @@ class TestTopics:
             ({"assign": '{"t":[1,0,1],"s":[5]}'}, Assign([TopicPartition("s", 5), T0, T1])),
         ],
     )
-    def test_three_ways_to_name_them(self, options: dict[str, str], expected: Topics) -> None:
+    def test_topics_are_given_by_list_pattern_or_assignment(self, options: dict[str, str], expected: Topics) -> None:
         topics = batch(**options).topics
         assert topics == expected
         assert topics != Subscribe(["other"])
 
-    def test_one_of_them_it_must_be(self) -> None:
+    def test_exactly_one_topic_option_is_required(self) -> None:
         with pytest.raises(ConfigError, match=r"exactly one of .*assign, subscribe, subscribePattern.*none of them"):
             ReadOptions.parse(SERVERS, streaming=False)
         with pytest.raises(ConfigError, match="subscribe and subscribePattern are there"):
@@ -88,11 +88,11 @@ class TestTopics:
             ({"assign": '{"t":[true]}'}, r"option assign: .* True of 't' is no partition"),
         ],
     )
-    def test_values_that_name_none(self, options: dict[str, str], text: str) -> None:
+    def test_values_without_topics_are_refused(self, options: dict[str, str], text: str) -> None:
         with pytest.raises(ConfigError, match=text):
             batch(**options)
 
-    def test_a_pattern_is_found_anywhere_in_the_name(self) -> None:
+    def test_pattern_matches_anywhere_in_the_name(self) -> None:
         topics = batch(subscribePattern="ps").topics
         assert isinstance(topics, SubscribePattern)
         assert [name for name in ("ps", "sps", "p-s") if topics.matches(name)] == ["ps", "sps"]
@@ -124,10 +124,10 @@ class TestLimits:
             ),
         ],
     )
-    def test_starts(self, options: dict[str, str], expected: OffsetLimit) -> None:
+    def test_starting_options_are_parsed(self, options: dict[str, str], expected: OffsetLimit) -> None:
         assert stream(**options).starting == expected
 
-    def test_a_time_for_all_wins_over_times_and_these_over_offsets(self) -> None:
+    def test_global_time_overrides_times_and_times_override_offsets(self) -> None:
         offsets, times = '{"t":{"0":1}}', '{"t":{"0":7}}'
         for side in ("starting", "ending"):
             given = {f"{side}Offsets": offsets}
@@ -140,7 +140,7 @@ class TestLimits:
             assert isinstance(getattr(batch(**{**given, f"{side}Offsets": "nonsense"}), side), GlobalTimestamp)
 
     @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-    def test_a_stream_has_no_end(self, name: str) -> None:
+    def test_ending_options_are_refused_for_streams(self, name: str) -> None:
         with pytest.raises(ConfigError, match=rf"option {name} is not for streaming queries.*availableNow=True"):
             stream(**{name: "latest"})
 
@@ -169,7 +169,7 @@ class TestLimits:
             ),
         ],
     )
-    def test_offsets_that_a_batch_cannot_have_are_refused(self, options: dict[str, str], text: str) -> None:
+    def test_offsets_impossible_in_a_batch_are_refused(self, options: dict[str, str], text: str) -> None:
         with pytest.raises(ConfigError, match=text):
             batch(**options)
 
@@ -219,7 +219,7 @@ class TestRates:
         assert options.include_headers is False
         assert options.columns is None
 
-    def test_all_that_can_be_said(self) -> None:
+    def test_all_rate_options_are_parsed(self) -> None:
         options = stream(
             maxOffsetsPerTrigger="9",
             minOffsetsPerTrigger="9",
@@ -242,14 +242,14 @@ class TestRates:
         assert options.records_per_task == 5
 
     @pytest.mark.parametrize(("name", "most"), [("minPartitions", 2**31 - 1), ("maxOffsetsPerTrigger", 2**63 - 1)])
-    def test_no_number_is_larger_than_spark_can_have(self, name: str, most: int) -> None:
+    def test_numbers_above_sparks_maximum_are_refused(self, name: str, most: int) -> None:
         stream(**{name: str(most)})
         with pytest.raises(
             ConfigError, match=rf"option {name} must be a whole number of at most {most}, not '{most + 1}'"
         ):
             stream(**{name: str(most + 1)})
 
-    def test_number_of_tasks_wins_over_records_per_task(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_min_partitions_overrides_records_per_task(self, caplog: pytest.LogCaptureFixture) -> None:
         assert batch(minPartitions="8").records_per_task == 0
         assert batch(maxRecordsPerPartition="80").records_per_task == 0
         assert not caplog.records
@@ -259,12 +259,12 @@ class TestRates:
             "Option minRecordsPerTask has no effect together with minPartitions or maxRecordsPerPartition"
         ]
 
-    def test_minimum_and_maximum(self) -> None:
+    def test_minimum_above_maximum_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger \(5\) is greater than maxOffsetsPerTrigger \(4\)"):
             stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
 
     @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
-    def test_triggers_are_for_streams(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_trigger_options_are_refused_for_batches(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
         assert noted(stream(**{name: "5"}), caplog) == []
         assert noted(batch(**{name: "5"}), caplog) == [f"Option {name} has no effect in a batch query"]
 
@@ -310,11 +310,11 @@ class TestTimes:
             ("0", 0),
         ],
     )
-    def test_units(self, text: str, milliseconds: int) -> None:
+    def test_time_units_are_parsed(self, text: str, milliseconds: int) -> None:
         assert parse_time_ms("maxTriggerDelay", text) == milliseconds
 
     @pytest.mark.parametrize("text", ["", "s", "1.5s", "-1s", "1 s s", "1w", "1e3", "+5", "٣s", "9" * 19])
-    def test_others_are_told_how_to_write_them(self, text: str) -> None:
+    def test_malformed_time_is_refused_with_examples(self, text: str) -> None:
         with pytest.raises(
             ConfigError, match="option d must be a time such as 15m, 10s, 500ms or a number of millisec"
         ):
@@ -322,12 +322,12 @@ class TestTimes:
 
 
 class TestColumns:
-    def test_in_any_spelling_and_order(self) -> None:
+    def test_columns_are_parsed_in_any_case_and_order(self) -> None:
         options = batch(columns=" Offset , VALUE,timestamptype")
         assert options.columns == ("offset", "value", "timestampType")
         assert options.include_headers is False
 
-    def test_headers_need_no_option_of_their_own(self) -> None:
+    def test_headers_column_needs_no_include_headers(self) -> None:
         assert batch(columns="value,headers").include_headers is True
         assert batch(columns=",".join(COLUMNS), includeHeaders="true").columns == tuple(COLUMNS)
 
@@ -341,20 +341,20 @@ class TestColumns:
             ("value,Value", None, "columns has 'Value' twice"),
         ],
     )
-    def test_contradictions(self, columns: str, headers: str | None, text: str) -> None:
+    def test_contradicting_column_options_are_refused(self, columns: str, headers: str | None, text: str) -> None:
         with pytest.raises(ConfigError, match=text):
             batch(columns=columns, **({} if headers is None else {"includeHeaders": headers}))
 
 
 class TestNames:
-    def test_in_any_case(self) -> None:
+    def test_option_names_ignore_case(self) -> None:
         given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "T", "StartingOFFSETS": "earliest"}
         options = ReadOptions.parse(given, streaming=True)
         assert options.topics == Subscribe(["T"])
         assert options.starting is EARLIEST
         assert options.driver_config()["bootstrap.servers"] == "a:1"
 
-    def test_twice_in_two_cases(self) -> None:
+    def test_option_given_in_two_cases_is_refused(self) -> None:
         twice = {**SERVERS, "subscribe": "t", "SUBSCRIBE": "u"}
         with pytest.raises(ConfigError, match="option 'subscribe' is given twice with two values, also as 'SUBSCRIBE'"):
             ReadOptions.parse(twice, streaming=True)
@@ -375,7 +375,7 @@ class TestNames:
             ("topic", "option 'topic' has no meaning where Kafka is read; it is one of the sink"),
         ],
     )
-    def test_unknown_ones_are_errors_that_help(self, name: str, text: str) -> None:
+    def test_unknown_options_are_refused_with_advice(self, name: str, text: str) -> None:
         with pytest.raises(ConfigError) as caught:
             ReadOptions.parse({**SERVERS, "subscribe": "t", name: "1"}, streaming=True)
         assert text in str(caught.value)
@@ -387,7 +387,7 @@ class TestNames:
 
 class TestKafkasSettings:
     @pytest.mark.parametrize("servers", ["a b:9092", "b:9092,a:port", "a:99999"])
-    def test_addresses_that_are_none(self, servers: str) -> None:
+    def test_malformed_bootstrap_servers_are_refused(self, servers: str) -> None:
         given = {"kafka.bootstrap.servers": servers}
         expected = r"^a kafka\.\* option is wrong: bootstrap\.servers: .*'a"
         with pytest.raises(ConfigError, match=expected):
@@ -395,7 +395,7 @@ class TestKafkasSettings:
         with pytest.raises(ConfigError, match=expected):
             WriteOptions.parse(given, streaming=True)
 
-    def test_servers_must_be_said(self) -> None:
+    def test_bootstrap_servers_are_required(self) -> None:
         with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers must be set"):
             ReadOptions.parse({"subscribe": "t"}, streaming=False)
         with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers must be set"):
@@ -411,13 +411,13 @@ class TestKafkasSettings:
             ("interceptor.classes", "interceptors"),
         ],
     )
-    def test_some_may_not_be_set_in_a_source(self, key: str, cure: str) -> None:
+    def test_unsupported_consumer_settings_are_refused(self, key: str, cure: str) -> None:
         for name in (f"kafka.{key}", f"kafka.{key.replace('.', '_')}", f"Kafka.{key.upper()}"):
             with pytest.raises(ConfigError, match=rf"(?i)option kafka.* is not supported: .*{cure}"):
                 ReadOptions.parse({**SERVERS, "subscribe": "t", name: "x"}, streaming=False)
 
     @pytest.mark.parametrize("key", ["key.serializer", "value.serializer"])
-    def test_some_may_not_be_set_in_a_sink(self, key: str) -> None:
+    def test_unsupported_producer_settings_are_refused(self, key: str) -> None:
         with pytest.raises(ConfigError, match=rf"option kafka.{key} is not supported: .*bytes"):
             WriteOptions.parse({**SERVERS, f"kafka.{key}": "x"}, streaming=False)
 
@@ -429,19 +429,19 @@ class TestKafkasSettings:
             ("kafka.linger.ms", "5", "linger.ms"),
         ],
     )
-    def test_wrong_ones_are_found_on_the_driver(self, name: str, value: str, text: str) -> None:
+    def test_wrong_settings_are_refused_on_the_driver(self, name: str, value: str, text: str) -> None:
         with pytest.raises(ConfigError) as caught:
             ReadOptions.parse({**SERVERS, "subscribe": "t", name: value}, streaming=False)
         assert str(caught.value).startswith("a kafka.* option is wrong: ")
         assert text in str(caught.value)
         assert "'fetch.min.bytes'" not in str(caught.value) or value == "1"
 
-    def test_in_two_spellings(self) -> None:
+    def test_setting_in_two_spellings_is_refused(self) -> None:
         given = {**SERVERS, "subscribe": "t", "kafka.client_id": "a", "kafka.client.id": "b"}
         with pytest.raises(ConfigError, match=r"is given twice, as kafka\.client_id and as kafka\.client\.id$"):
             ReadOptions.parse(given, streaming=False)
 
-    def test_driver_config(self) -> None:
+    def test_driver_config_has_the_settings_and_no_group(self) -> None:
         config = batch(kafka__isolation__level="read_committed").driver_config()
         assert config == {
             "bootstrap.servers": "a:9092,b:9092",
@@ -464,7 +464,7 @@ class TestKafkasSettings:
         ).executor_config()
         assert ConsumerConfig(config)["max.partition.fetch.bytes"] == 7
 
-    def test_groups(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_group_id_derives_from_the_prefix_and_topics(self, caplog: pytest.LogCaptureFixture) -> None:
         assert "group.id" not in batch().executor_config()
         prefixed = batch(groupIdPrefix="mine")
         group = str(prefixed.executor_config()["group.id"])
@@ -508,7 +508,7 @@ class TestKafkasSettings:
 
 
 class TestPickling:
-    def test_options_are_the_same_afterwards(self) -> None:
+    def test_options_survive_pickling(self) -> None:
         options = stream(startingOffsets="earliest", groupIdPrefix="g", kafka__client__id="c", columns="value")
         copy = pickle.loads(pickle.dumps(options))
         for name in ReadOptions.__slots__:
@@ -519,7 +519,7 @@ class TestPickling:
         copy = pickle.loads(pickle.dumps(written))
         assert (copy.topic, copy.producer_config()) == ("t", {"bootstrap.servers": "a:9092,b:9092"})
 
-    def test_configurations_are_the_callers(self) -> None:
+    def test_returned_configurations_are_copies(self) -> None:
         options = batch()
         options.driver_config().clear()
         options.executor_config().clear()
@@ -527,7 +527,7 @@ class TestPickling:
 
 
 class TestWriting:
-    def test_topic_and_settings(self) -> None:
+    def test_topic_and_producer_settings_are_parsed(self) -> None:
         options = WriteOptions.parse(
             {**SERVERS, "TOPIC": "t", "includeheaders": "true", "gcfreeze": "false", "kafka.linger.ms": "5"},
             streaming=False,
@@ -561,7 +561,7 @@ class TestWriting:
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=30), max_size=4), st.booleans())
-def test_any_options_raise_only_errors_of_configuration(options: dict[str, str], streaming: bool) -> None:
+def test_arbitrary_options_raise_only_config_errors(options: dict[str, str], streaming: bool) -> None:
     try:
         parsed = ReadOptions.parse({**SERVERS, "subscribe": "t", **options}, streaming=streaming)
     except ConfigError:
@@ -573,7 +573,7 @@ def test_any_options_raise_only_errors_of_configuration(options: dict[str, str],
     st.sampled_from(["startingOffsets", "startingOffsetsByTimestamp", "assign", "subscribePattern", "maxTriggerDelay"]),
     st.text(alphabet='{}[]":,0123456789-.eE \\\nt()?*+^$|', max_size=25),
 )
-def test_values_of_any_kind_raise_errors_of_configuration(name: str, value: str) -> None:
+def test_arbitrary_values_raise_only_config_errors(name: str, value: str) -> None:
     given = {**SERVERS, name: value}
     if name not in {"assign", "subscribePattern"}:
         given["subscribe"] = "t"
@@ -605,7 +605,7 @@ def test_idle_connections_are_kept_for_longer_than_a_request(
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_the_key_for_jmx_is_ignored(value: str) -> None:
+def test_jmx_setting_is_ignored(value: str) -> None:
     given = {"kafka.bootstrap.servers": "h:1", "kafka.auto.include.jmx.reporter": value}
     for options in (
         ReadOptions.parse({**given, "subscribe": "t"}, streaming=True),

@@ -20,7 +20,7 @@ def counts(rows: list[tuple[Any, ...]]) -> dict[str, int]:
     return dict(Counter(row[2].rsplit("-", 1)[1] for row in rows))
 
 
-def test_everything_that_a_log_can_have(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
+def test_both_sources_read_the_same_rows_from_any_log(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds) -> None:
     rows = both(spark, kafka, subscribe=",".join(kinds.all), includeHeaders=True)
     found = counts(rows)
     compacted = found.pop("compacted")
@@ -174,7 +174,7 @@ _CHOICES: dict[str, tuple[Callable[[Kinds], dict[str, Any]], dict[str, int]]] = 
 
 
 @pytest.mark.parametrize("choice", _CHOICES)
-def test_choices(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, choice: str) -> None:
+def test_options_agree(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, choice: str) -> None:
     options, wanted = _CHOICES[choice]
     found = counts(both(spark, kafka, **options(kinds)))
     assert found == (wanted or found)

@@ -86,13 +86,13 @@ _BAD_IN_STREAMS: dict[str, tuple[Options, str]] = {
 
 
 @pytest.mark.parametrize("case", [*_BAD, *_BAD_IN_BATCHES])
-def test_bad_options_of_a_batch(spark: SparkSession, case: str) -> None:
+def test_both_sources_refuse_bad_batch_options(spark: SparkSession, case: str) -> None:
     options, word = {**_BAD, **_BAD_IN_BATCHES}[case]
     assert word in both_refuse(lambda name: _nowhere(spark.read, name, options).count())
 
 
 @pytest.mark.parametrize("case", ["nothing to read", "enable.auto.commit", *_BAD_IN_STREAMS])
-def test_bad_options_of_a_stream(spark: SparkSession, case: str) -> None:
+def test_both_sources_refuse_bad_stream_options(spark: SparkSession, case: str) -> None:
     options, word = {**_BAD, **_BAD_IN_STREAMS}[case]
 
     def start(format: str) -> None:
@@ -161,12 +161,12 @@ _BAD_FOR_TOPICS: dict[str, tuple[Callable[[Kinds], Options], str]] = {
 
 
 @pytest.mark.parametrize("case", _BAD_FOR_TOPICS)
-def test_bad_for_the_topics(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, case: str) -> None:
+def test_both_refuse_misfits(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, case: str) -> None:
     options, word = _BAD_FOR_TOPICS[case]
     assert word in both_refuse(lambda name: load(spark, kafka, name, options(kinds)).count())
 
 
-def test_a_schema_of_ones_own(spark: SparkSession) -> None:
+def test_both_sources_refuse_a_schema_of_the_user(spark: SparkSession) -> None:
     def read(format: str) -> None:
         options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
         spark.read.format(format).schema("value string").options(**options).load().count()
@@ -190,7 +190,7 @@ _BAD_TO_WRITE: dict[str, tuple[str, Options, str]] = {
 
 
 @pytest.mark.parametrize("case", _BAD_TO_WRITE)
-def test_bad_to_write(spark: SparkSession, kafka: KafkaCluster, topic: str, case: str) -> None:
+def test_both_sinks_refuse_bad_writes(spark: SparkSession, kafka: KafkaCluster, topic: str, case: str) -> None:
     query, options, word = _BAD_TO_WRITE[case]
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, **options}
     texts = {name: topic if name == "topic" else str(value) for name, value in given.items() if value is not None}
@@ -201,7 +201,7 @@ def test_bad_to_write(spark: SparkSession, kafka: KafkaCluster, topic: str, case
     assert word in both_refuse(write)
 
 
-def test_nothing_is_overwritten(spark: SparkSession, kafka: KafkaCluster, topic: str) -> None:
+def test_both_sinks_refuse_overwrite(spark: SparkSession, kafka: KafkaCluster, topic: str) -> None:
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
     def write(format: str) -> None:

@@ -34,7 +34,7 @@ def enabled(spark: SparkSession) -> Iterator[None]:
         "partition = 0 AND offset >= 37 AND value IS NOT NULL",
     ],
 )
-def test_rows_of_the_built_in_source(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, clause: str) -> None:
+def test_rows_equal_the_builtin_sources(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, clause: str) -> None:
     options = {"subscribe": f"{kinds.timed},{kinds.transactional},{kinds.deleted},{kinds.compacted}"}
     theirs = load(spark, kafka, BUILTIN, options).where(clause)
     ours = load(spark, kafka, OURS, {**options, "filterPushdown": True}).where(clause)
@@ -84,7 +84,7 @@ def fetched_bytes(cluster: EmbeddedCluster, after: int = 0) -> int:
 
 @pytest.mark.usefixtures("enabled")
 @pytest.mark.parametrize("share", _SHARES)
-def test_less_is_fetched(spark: SparkSession, embedded: EmbeddedCluster, share: str) -> None:
+def test_pushdown_reduces_fetched_bytes(spark: SparkSession, embedded: EmbeddedCluster, share: str) -> None:
     clause, rows, most = _SHARES[share]
     options = {"kafka.bootstrap.servers": embedded.bootstrap_servers, "subscribe": "much", "filterPushdown": "true"}
     before = embedded.requests[-1].number

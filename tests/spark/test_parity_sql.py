@@ -28,7 +28,7 @@ def names(spark: SparkSession) -> Iterator[dict[str, str]]:
         spark.sql(f"DROP TABLE IF EXISTS {name}_table")
 
 
-def test_views(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: dict[str, str]) -> None:
+def test_views_agree(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: dict[str, str]) -> None:
     found = {}
     for format, name in names.items():
         spark.sql(f"""
@@ -41,7 +41,7 @@ def test_views(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: di
     assert ours == theirs
 
 
-def test_tables(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: dict[str, str]) -> None:
+def test_tables_agree(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, names: dict[str, str]) -> None:
     """Spark passes a table's options to its own sources only. With ours, queries give them."""
     options = f"'kafka.bootstrap.servers' '{kafka.bootstrap_servers}', subscribe '{kinds.timed}'"
     for format, name in names.items():

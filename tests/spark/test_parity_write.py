@@ -36,13 +36,13 @@ def written(
     return sorted((row[2].rsplit("-", 1)[1], row[3], row[1] or b"", row[0] or b"", str(row[7])) for row in rows)
 
 
-def test_all_columns(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, topic: str) -> None:
+def test_all_columns_are_written_alike(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, topic: str) -> None:
     theirs, ours = (written(spark, kafka, topic, format, _ROWS, includeHeaders=True) for format in FORMATS)
     assert len(theirs) == 300
     assert ours == theirs
 
 
-def test_one_topic_for_all_and_headers_left_out(
+def test_both_sinks_write_all_rows_to_the_option_topic(
     spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, topic: str
 ) -> None:
     query = "SELECT 'elsewhere' AS topic, CAST(id AS STRING) AS key, 'v' AS value FROM range(0, 50, 1, 2)"

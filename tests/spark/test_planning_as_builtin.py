@@ -38,7 +38,7 @@ def some_ranges(rng: random.Random) -> list[OffsetRange]:
     return ranges
 
 
-def test_ranges_are_split_alike(oracle: Oracle) -> None:
+def test_ranges_are_split_as_builtin(oracle: Oracle) -> None:
     rng = random.Random(1)
     for _ in range(150):
         ranges = some_ranges(rng)
@@ -49,7 +49,7 @@ def test_ranges_are_split_alike(oracle: Oracle) -> None:
         assert split_ranges(ranges, min_partitions, max_records) == expected, (ranges, min_partitions, max_records)
 
 
-def test_micro_batches_are_limited_alike(oracle: Oracle) -> None:
+def test_micro_batches_are_limited_as_builtin(oracle: Oracle) -> None:
     rng = random.Random(2)
     for _ in range(60):
         ranges = some_ranges(rng)
@@ -61,7 +61,7 @@ def test_micro_batches_are_limited_alike(oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("text", ["15m", "10s", "500ms", "7", " 3 MIN ", "2h", "1d", "999us", "1500us", "0", "", "s"])
 @pytest.mark.parametrize("wrong", ["", "x", ".5"])
-def test_times_are_read_alike(oracle: Oracle, text: str, wrong: str) -> None:
+def test_times_are_parsed_as_builtin(oracle: Oracle, text: str, wrong: str) -> None:
     text = wrong + text
     try:
         ours = parse_time_ms("maxTriggerDelay", text)
@@ -98,12 +98,12 @@ PATTERNS = (
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_patterns_find_the_same_topics(oracle: Oracle, pattern: str) -> None:
+def test_patterns_match_the_same_topics(oracle: Oracle, pattern: str) -> None:
     ours = compile_java_regex(pattern)
     assert [ours.search(name) is not None for name in NAMES] == [oracle.found(pattern, name) for name in NAMES]
 
 
-def test_patterns_by_chance_find_the_same_topics(oracle: Oracle) -> None:
+def test_random_patterns_match_the_same_topics(oracle: Oracle) -> None:
     atoms = [
         "a", "b", "s", "-", ".", r"\.", r"\w", r"\d", "[a-z]", "[^a]", r"[\w-]", "[a-c.]", "[-.]", "^", "$", "(a|b)",
         "(?:o|O)", "(?i:A)", "x", r"\b", "(?=s)", "|",
@@ -199,7 +199,7 @@ COMBINATIONS: tuple[dict[str, str], ...] = (
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
 @pytest.mark.parametrize("options", COMBINATIONS, ids=str)
-def test_options_are_taken_and_refused_alike(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
+def test_options_are_accepted_and_refused_as_builtin(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
     expected = oracle.refusal(options, streaming=streaming)
     ours: str | None = None
     try:
@@ -221,7 +221,7 @@ def test_options_are_taken_and_refused_alike(oracle: Oracle, options: dict[str, 
         ({**SUBSCRIBE, "maxOffsetsPerTrigger": "0"}, True),
     ],
 )
-def test_mistakes_that_spark_accepts_are_refused(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
+def test_mistakes_accepted_by_builtin_are_refused(oracle: Oracle, options: dict[str, str], streaming: bool) -> None:
     """All are mistakes; see the docstring of ``options``. Fails once Spark refuses them, too."""
     assert oracle.refusal(options, streaming=streaming) is None
     with pytest.raises(ConfigError):

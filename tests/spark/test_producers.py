@@ -69,7 +69,7 @@ def values(cluster: EmbeddedCluster, topic: str = "orders") -> list[bytes | None
 # --- with ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_records_are_there_when_the_block_ends(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_block_ends_after_all_records_are_written(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     before = len(values(cluster))
     producer = shared_producer(
         bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000
@@ -83,7 +83,7 @@ def test_all_records_are_there_when_the_block_ends(cluster: EmbeddedCluster, poo
     assert len(pool) == 1
 
 
-def test_equal_settings_are_one_producer(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_equal_settings_share_a_producer(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """Even after pickling, as for each task, and in whichever form they are given."""
     config = {"bootstrap.servers": [cluster.bootstrap_servers], "acks": "all"}
     seen = set()
@@ -102,7 +102,7 @@ def test_equal_settings_are_one_producer(cluster: EmbeddedCluster, pool: Produce
         assert len(pool) == 2
 
 
-def test_blocks_within_blocks_and_in_threads(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_nested_and_concurrent_blocks_share_a_producer(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     before = len(values(cluster))
 
@@ -125,7 +125,7 @@ def test_blocks_within_blocks_and_in_threads(cluster: EmbeddedCluster, pool: Pro
     assert len(pool) == 1
 
 
-def test_a_block_that_has_ended(cluster: EmbeddedCluster) -> None:
+def test_send_after_the_block_is_refused(cluster: EmbeddedCluster) -> None:
     with shared_producer(bootstrap_servers=cluster.bootstrap_servers) as p:
         pass
     with pytest.raises(IllegalStateError, match="with block of this shared producer has ended"):
@@ -133,7 +133,7 @@ def test_a_block_that_has_ended(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
-def test_a_block_that_is_not_entered_in_the_task(
+def test_producer_entered_on_the_driver_cannot_be_pickled(
     dumps: Callable[[object], bytes], cluster: EmbeddedCluster, pool: ProducerPool
 ) -> None:
     """A function closes over the producer of a block on the driver."""
@@ -146,7 +146,7 @@ def test_a_block_that_is_not_entered_in_the_task(
     assert len(pool) == 1
 
 
-def test_records_that_fail_fail_the_block(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_failed_records_fail_the_block(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """In whichever way they were sent. The next block gets another producer."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     with producer as p:
@@ -174,7 +174,7 @@ def test_records_that_fail_fail_the_block(cluster: EmbeddedCluster, pool: Produc
     assert values(cluster)[-1] == b"good again"
 
 
-def test_some_records_are_too_large(cluster: EmbeddedCluster) -> None:
+def test_oversized_records_fail_and_others_are_written(cluster: EmbeddedCluster) -> None:
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
 
     def task() -> None:
@@ -188,7 +188,7 @@ def test_some_records_are_too_large(cluster: EmbeddedCluster) -> None:
     assert values(cluster)[-1] == b"small"
 
 
-def test_a_block_that_fails_does_not_wait(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_failing_block_does_not_wait_for_records(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """``delivery.timeout.ms`` would be two minutes."""
     held = cluster.faults.hold("Produce")
     sent: list[FutureRecordMetadata] = []
@@ -205,7 +205,7 @@ def test_a_block_that_fails_does_not_wait(cluster: EmbeddedCluster, pool: Produc
     held.remove()
 
 
-def test_a_generator_that_is_not_read_to_its_end_has_not_failed(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_generator_that_is_not_exhausted_does_not_fail(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """As in ``mapPartitions`` below a limit: Spark closes the generator, and the task succeeds."""
     before = len(values(cluster))
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
@@ -247,7 +247,7 @@ def test_callbacks_may_send_while_the_block_ends(cluster: EmbeddedCluster) -> No
         task(bytes(2_000_000))
 
 
-def test_a_producer_that_failed_elsewhere_goes_on_here(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_shared_producer_survives_failure_in_another_block(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """If one of two threads that share it fails, the other one's records are still written. Then it is closed."""
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
     with producer as good:
@@ -304,7 +304,7 @@ def closed(pooled: producers.PooledProducer) -> list[float | None]:
     return fake.closed
 
 
-def test_producers_that_nobody_uses_are_closed(fakes: ProducerPool, clock: MockClock) -> None:
+def test_unused_producers_are_closed(fakes: ProducerPool, clock: MockClock) -> None:
     idle, used = fakes.acquire({"a": 1}), fakes.acquire({"a": 2})
     fakes.release(idle)
     clock.advance(1000)
@@ -316,7 +316,7 @@ def test_producers_that_nobody_uses_are_closed(fakes: ProducerPool, clock: MockC
     assert len(fakes) == 2
 
 
-def test_few_idle_producers_are_kept(fakes: ProducerPool, clock: MockClock) -> None:
+def test_number_of_idle_producers_is_limited(fakes: ProducerPool, clock: MockClock) -> None:
     all_of_them = [fakes.acquire({"a": number}) for number in range(4)]
     for pooled in all_of_them:
         fakes.release(pooled)
@@ -336,7 +336,7 @@ def test_a_failed_producer_is_closed_by_its_last_user(fakes: ProducerPool) -> No
     assert len(fakes) == 1
 
 
-def test_closing_the_pool(fakes: ProducerPool) -> None:
+def test_closing_the_pool_closes_idle_and_then_used_producers(fakes: ProducerPool) -> None:
     idle, used = fakes.acquire({"a": 1}), fakes.acquire({"a": 2})
     fakes.release(idle)
     fakes.close()
@@ -345,7 +345,7 @@ def test_closing_the_pool(fakes: ProducerPool) -> None:
     assert closed(used) == [1.0]
 
 
-def test_settings_that_are_no_plain_values(fakes: ProducerPool) -> None:
+def test_settings_with_any_values_are_compared(fakes: ProducerPool) -> None:
     """They are compared if possible. 1, True and '1' differ."""
     configs: list[dict[str, Any]] = [{"a": [1, {"b": (2,)}]}, {"a": True}, {"a": 1}, {"a": "1"}, {"a": KafkaProducer}]
     found = [fakes.acquire(config) for config in configs]
@@ -425,7 +425,7 @@ def test_lambda_sees_changed_values_between_jobs(cluster: EmbeddedCluster) -> No
     assert values(cluster)[-2:] == [b"xold", b"xnew"]
 
 
-def test_functions_that_are_found_by_name_are_equal(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_functions_found_by_name_are_equal(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """As in a ``foreachBatch`` that calls ``shared_producer`` each time."""
     for _ in range(2):
         with shared_producer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=encoded) as p:
@@ -456,7 +456,7 @@ print(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_forked_process_has_its_own(cluster: EmbeddedCluster) -> None:
+def test_forked_process_has_its_own_producers(cluster: EmbeddedCluster) -> None:
     """It ends like Spark's workers, without clean-up. The records of its block are written."""
     cluster.create_topic("forked")
     done = subprocess.run(
@@ -475,7 +475,7 @@ def test_a_forked_process_has_its_own(cluster: EmbeddedCluster) -> None:
 # --- mapInArrow ------------------------------------------------------------------------------------------------------
 
 
-def test_write_arrow(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_write_arrow_returns_record_counts(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     before = len(values(cluster))
     write = pickle.loads(pickle.dumps(write_arrow({"bootstrap.servers": cluster.bootstrap_servers}, "orders")))
     batches = [pa.record_batch({"value": [b"1", b"2"], "id": [1, 2]}), pa.record_batch({"value": [b"3"], "id": [3]})]
@@ -486,7 +486,7 @@ def test_write_arrow(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     assert values(cluster)[before:] == [b"1", b"2", b"3"]
 
 
-def test_settings_for_large_amounts() -> None:
+def test_bulk_settings_apply_only_to_unset_keys() -> None:
     """They apply only to keys that the user has not set, and never contradict those that are set."""
     servers = {"bootstrap.servers": "localhost:1"}
     assert bulk_config(servers) == {
@@ -512,7 +512,7 @@ def future_of(result: ProduceRequestResult, index: int) -> FutureRecordMetadata:
     return FutureRecordMetadata(result, index, 0, 1, 1)
 
 
-def test_no_more_futures_are_kept_than_are_open() -> None:
+def test_number_of_kept_futures_is_limited_to_open_ones() -> None:
     deliveries = Deliveries()
     stuck = ProduceRequestResult(TP)
     for number in range(10):
@@ -531,7 +531,7 @@ def test_no_more_futures_are_kept_than_are_open() -> None:
         deliveries.check("of a test")
 
 
-def test_rows_are_counted_by_their_errors() -> None:
+def test_rows_are_counted_by_error() -> None:
     deliveries = Deliveries()
     clock = MockClock()
     too_large = RefusedRows(-1, [2, 3], RecordTooLargeError("large"))
@@ -550,10 +550,10 @@ def test_rows_are_counted_by_their_errors() -> None:
         (KafkaTimeoutError("late"), "kafka.delivery.timeout.ms"),
     ],
 )
-def test_errors_say_what_to_do(error: Exception, says: str) -> None:
+def test_errors_give_advice(error: Exception, says: str) -> None:
     assert described(error).startswith(f"{type(error).__name__}: ")
     assert says in described(error)
 
 
-def test_an_error_without_advice() -> None:
+def test_error_without_advice_is_type_and_text() -> None:
     assert described(ValueError("no")) == "ValueError: no"

@@ -34,7 +34,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_user_functions_write_rows(spark: SparkSession, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     """In three ways, one after another."""
     any_kafka.create_topic(topic)
     servers = any_kafka.bootstrap_servers
@@ -70,7 +70,7 @@ def test_functions_of_the_users_write(spark: SparkSession, any_kafka: AnyKafka, 
     assert len(records) == 10
 
 
-def test_a_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def test_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """Across tasks and queries: each worker has requested one producer id."""
     cluster.create_topic("shared")
     producer = shared_producer(bootstrap_servers=cluster.bootstrap_servers)
@@ -89,7 +89,7 @@ def test_a_worker_keeps_its_producer(spark: SparkSession, cluster: EmbeddedClust
     assert len(workers) < 8  # two for eight tasks, unless one had to be replaced
 
 
-def test_a_transaction_for_each_partition_writes_all_rows_of_a_task_or_none(
+def test_transaction_per_partition_writes_all_rows_or_none(
     spark: SparkSession, any_kafka: AnyKafka, topic: str
 ) -> None:
     any_kafka.create_topic(topic)
@@ -136,7 +136,7 @@ def test_a_transaction_for_each_partition_writes_all_rows_of_a_task_or_none(
     assert written(failing=None) == set(range(40))
 
 
-def test_a_function_of_the_users_that_fails(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def test_failing_user_function_reports_unwritten_records(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     cluster.create_topic("denied")
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     config = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "hush"}

@@ -90,7 +90,7 @@ def filled(kafka: AnyKafka, topic: str, count: int, partitions: int = 1, **argum
 
 
 @pytest.mark.parametrize("fetch_bytes", [600, 8 << 20])
-def test_ranges_of_several_partitions(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, fetch_bytes: int) -> None:
+def test_ranges_of_partitions_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, fetch_bytes: int) -> None:
     filled(any_kafka, topic, 500, 3)
     task = new_task(any_kafka, config={"max.partition.fetch.bytes": fetch_bytes})
     wanted = ((0, 10, 480), (1, 0, 500), (2, 499, 500), (2, 7, 7))
@@ -101,14 +101,14 @@ def test_ranges_of_several_partitions(any_kafka: AnyKafka, topic: str, pool: Con
         assert offsets == sorted(offsets)
 
 
-def test_two_ranges_of_one_partition(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_two_ranges_of_one_partition_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 50)
     wanted = ((0, 30, 40), (0, 5, 20), (0, 40, 50))
     assert rows(read_ranges(new_task(any_kafka), of(topic, *wanted), pool=pool)) == expected(*wanted)
     assert list(read_ranges(new_task(any_kafka), [], pool=pool)) == []
 
 
-def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_batches_have_at_most_max_rows(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     count = 2 * MAX_ROWS + 5000
     filled(any_kafka, topic, count)
     task = new_task(any_kafka, columns=("offset",), config={"max.partition.fetch.bytes": 8 << 20})
@@ -117,7 +117,7 @@ def test_batches_are_bounded(any_kafka: AnyKafka, topic: str, pool: ConsumerPool
     assert max(sizes) == MAX_ROWS
 
 
-def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_reader_does_not_wait_after_the_last_record(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 20, 2)
     # A broker would hold a fetch at the end of the log for longer than the test may take.
     waits = {"fetch.max.wait.ms": 600_000, "request.timeout.ms": 700_000, "connections.max.idle.ms": 800_000}
@@ -128,7 +128,7 @@ def test_nothing_is_waited_for_behind_the_last_record(any_kafka: AnyKafka, topic
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_offsets_without_records(kafka: KafkaCluster, topic: str, pool: ConsumerPool, isolation: str) -> None:
+def test_empty_offsets_are_skipped(kafka: KafkaCluster, topic: str, pool: ConsumerPool, isolation: str) -> None:
     kafka.create_topic(topic)
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
@@ -147,7 +147,7 @@ def test_offsets_without_records(kafka: KafkaCluster, topic: str, pool: Consumer
             assert rows(read_ranges(task, of(topic, (0, start, end)), pool=pool)) == within
 
 
-def test_rows_outside_of_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_rows_outside_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     any_kafka.create_topic(topic)
     producer = confluent_kafka.Producer({"bootstrap.servers": any_kafka.bootstrap_servers})
     for number in range(100):  # not in order of time
@@ -165,7 +165,7 @@ def test_rows_outside_of_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str
 # --- the worker's consumers
 
 
-def test_a_stream_goes_on_with_what_was_fetched(
+def test_stream_continues_with_prefetched_records(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(any_kafka, topic, 600, 2)
@@ -200,7 +200,7 @@ def test_a_stream_goes_on_with_what_was_fetched(
     assert (len(made), len(sought)) == (1, 4)
 
 
-def test_a_stream_passes_over_what_another_worker_read(
+def test_stream_skips_records_that_another_worker_read(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If they were fetched together with the range. Later records are fetched without them."""
@@ -247,7 +247,7 @@ def test_large_records_that_another_worker_read_are_not_fetched(
     assert pooled.bytes_and_records_read()[0] - before < 4_000_000
 
 
-def test_ranges_before_may_be_deleted(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_deletion_of_earlier_ranges_is_tolerated(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 1000)
     task = new_task(any_kafka, config={"max.partition.fetch.bytes": 500})
     assert rows(read_ranges(task, of(topic, (0, 0, 100)), run="run", pool=pool)) == expected((0, 0, 100))
@@ -255,7 +255,7 @@ def test_ranges_before_may_be_deleted(any_kafka: AnyKafka, topic: str, pool: Con
     assert rows(read_ranges(task, of(topic, (0, 900, 1000)), run="run", pool=pool)) == expected((0, 900, 1000))
 
 
-def test_a_stream_that_catches_up_fetches_what_it_reads(any_kafka: AnyKafka, topic: str) -> None:
+def test_catching_up_stream_fetches_only_its_range(any_kafka: AnyKafka, topic: str) -> None:
     """Two workers get the partitions of each micro-batch in turn. A proxy counts bytes and connections."""
     partitions, per_batch, batches, size = 4, 500, 6, 1000
     any_kafka.create_topic(topic, partitions)
@@ -289,7 +289,7 @@ def test_a_stream_that_catches_up_fetches_what_it_reads(any_kafka: AnyKafka, top
     assert first_connections == last_connections
 
 
-def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_batch_leaves_only_connections(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 100, 2)
     for partition in (0, 1, 0):
         assert len(rows(read_ranges(new_task(any_kafka), of(topic, (partition, 0, 50)), pool=pool))) == 50
@@ -300,7 +300,7 @@ def test_a_batch_leaves_connections_only(any_kafka: AnyKafka, topic: str, pool: 
 
 
 @pytest.mark.parametrize("run", [None, "run"])
-def test_spark_may_stop_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, run: str | None) -> None:
+def test_spark_may_stop_reading_early(any_kafka: AnyKafka, topic: str, pool: ConsumerPool, run: str | None) -> None:
     """A consumer is kept for the same run only, as its fetches are in flight."""
     filled(any_kafka, topic, 15_000)
     task = new_task(any_kafka)
@@ -340,7 +340,7 @@ NEW = [f"new {number}" for number in range(300)]
 
 @pytest.mark.parametrize("has_ids", [True, False])
 @pytest.mark.parametrize("run", ["a restarted query", None])
-def test_records_fetched_by_an_earlier_run_are_not_used(
+def test_records_prefetched_by_an_earlier_run_are_not_used(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, run: str | None, has_ids: bool
 ) -> None:
     """A stopped query leaves a consumer that has fetched past its last range. A batch has no run."""
@@ -365,7 +365,7 @@ def test_records_fetched_from_a_deleted_topic_are_not_used(any_kafka: AnyKafka, 
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new consumer", "consumer that has read the old topic"])
-def test_a_range_of_a_topic_that_was_created_again_is_lost(
+def test_range_of_a_recreated_topic_is_lost(
     any_kafka: AnyKafka,
     topic: str,
     pool: ConsumerPool,
@@ -444,7 +444,7 @@ print(count > 1000, gc.get_freeze_count() == count)
     assert done.stdout.split() == ["True", "True"]
 
 
-def test_the_heap_is_frozen_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, pool: ConsumerPool) -> None:
+def test_heap_is_frozen_only_if_requested(monkeypatch: pytest.MonkeyPatch, pool: ConsumerPool) -> None:
     calls: list[str] = []
     monkeypatch.setattr(range_reader, "freeze_heap_once", lambda: calls.append("freeze"))
     for freeze_heap in (False, True):
@@ -459,7 +459,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize("release", ["2.7", "2.8"])
-def test_topic_ids_of_brokers(release: str, topic: str, pool: ConsumerPool) -> None:
+def test_ranges_are_read_by_name_without_topic_ids(release: str, topic: str, pool: ConsumerPool) -> None:
     """Kafka 2.7 has none, and 2.8 does not fetch by them. Then ranges are read by the names of their topics."""
     with EmbeddedCluster(brokers=1, release=release) as cluster:
         cluster.create_topic(topic)
@@ -479,7 +479,7 @@ def test_topic_ids_of_brokers(release: str, topic: str, pool: ConsumerPool) -> N
 # --- what can go wrong
 
 
-def test_records_that_were_aged_out(
+def test_aged_out_records_are_reported_as_loss(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(any_kafka, topic, 100)
@@ -501,7 +501,7 @@ def test_records_that_were_aged_out(
     assert caplog.text.count("all of them are skipped") == 2
 
 
-def test_a_stream_goes_on_behind_what_it_skipped(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_stream_continues_after_skipped_offsets(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     """The log does not have the planned offsets yet, and then has them and more."""
     filled(any_kafka, topic, 5)
     task = new_task(any_kafka, fail_on_data_loss=False)
@@ -510,7 +510,7 @@ def test_a_stream_goes_on_behind_what_it_skipped(any_kafka: AnyKafka, topic: str
     assert rows(read_ranges(task, of(topic, (0, 30, 50)), run="run", pool=pool)) == expected((0, 30, 50))
 
 
-def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_records_aged_out_during_the_read_are_reported(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 3000)
     settings = {"max.partition.fetch.bytes": 2000}
     for fail in (True, False):
@@ -530,7 +530,7 @@ def test_records_that_are_aged_out_while_they_are_read(any_kafka: AnyKafka, topi
             assert offsets[-10:] == list(range(2990, 3000))
 
 
-def test_a_loss_that_is_told_late_brings_no_records_of_before(
+def test_late_loss_report_delivers_no_earlier_records(
     any_kafka: AnyKafka, topic: str, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response to a request for one range may arrive when the consumer reads another."""
@@ -549,7 +549,7 @@ def test_a_loss_that_is_told_late_brings_no_records_of_before(
     assert not told
 
 
-def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_end_beyond_the_log_is_reported_as_loss(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 20)
     task = new_task(any_kafka, poll_timeout_ms=1000)
     with pytest.raises(IllegalStateError, match=r"from offset 20 up to 30.*from 0 up to 20"):
@@ -561,7 +561,7 @@ def test_an_end_that_the_log_does_not_have(any_kafka: AnyKafka, topic: str, pool
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("timeout_ms", [1000, 1], ids=["", "no fetch is answered in time"])
-def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: ConsumerPool, timeout_ms: int) -> None:
+def test_open_transaction_is_not_lost(kafka: KafkaCluster, topic: str, pool: ConsumerPool, timeout_ms: int) -> None:
     kafka.create_topic(topic)
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
@@ -577,7 +577,7 @@ def test_an_open_transaction_is_no_loss(kafka: KafkaCluster, topic: str, pool: C
     producer.abort_transaction(30)
 
 
-def test_a_topic_that_is_deleted(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_deleted_topic_is_reported_as_loss(any_kafka: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_kafka, topic, 20, 2)
     any_kafka.delete_topic(topic)
     wanted = of(topic, (0, 0, 20), (1, 0, 20))
@@ -587,7 +587,7 @@ def test_a_topic_that_is_deleted(any_kafka: AnyKafka, topic: str, pool: Consumer
     assert list(read_ranges(going_on, wanted, pool=pool)) == []
 
 
-def test_a_time_out_tells_what_is_known(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_timeout_error_shows_progress(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_cluster, topic, 20)
     task = new_task(any_cluster, poll_timeout_ms=1000, config={"reconnect.backoff.max.ms": 100})
     leader = any_cluster.leader_of(topic, 0)
@@ -602,7 +602,7 @@ def test_a_time_out_tells_what_is_known(any_cluster: AnyKafka, topic: str, pool:
     assert len(pool) == 0
 
 
-def test_a_broker_that_is_killed_costs_tries_only(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
+def test_killed_broker_costs_only_retries(any_cluster: AnyKafka, topic: str, pool: ConsumerPool) -> None:
     filled(any_cluster, topic, 4000, config={"min.insync.replicas": 1})
     task = new_task(any_cluster, poll_timeout_ms=60_000, config={"max.partition.fetch.bytes": 4000})
     batches = read_ranges(task, of(topic, (0, 0, 4000)), pool=pool)

@@ -19,7 +19,7 @@ def ranges_of(sizes: list[int]) -> list[OffsetRange]:
     return [OffsetRange(tp(partition), 10 * partition, 10 * partition + size) for partition, size in enumerate(sizes)]
 
 
-def test_a_range() -> None:
+def test_range_has_size_text_and_pickles() -> None:
     some = OffsetRange(tp(3), 5, 9)
     assert some.size == 4
     assert str(some) == "t-3 [5, 9)"
@@ -63,7 +63,7 @@ class TestSplitting:
         st.none() | st.integers(1, 100),
         st.none() | st.integers(1, 200),
     )
-    def test_pieces_cover_exactly_what_was_given(
+    def test_pieces_cover_exactly_the_ranges(
         self, sizes: list[int], min_partitions: int | None, parts_of_largest: int | None
     ) -> None:
         max_records = None if parts_of_largest is None else max(sizes, default=0) // parts_of_largest + 1
@@ -83,7 +83,7 @@ class TestSplitting:
             assert all(each.size <= max_records for each in pieces)
 
     @given(st.lists(st.integers(100, 10_000), min_size=1, max_size=8), st.integers(1, 60))
-    def test_about_as_many_pieces_as_are_wanted(self, sizes: list[int], min_partitions: int) -> None:
+    def test_number_of_pieces_is_close_to_the_requested(self, sizes: list[int], min_partitions: int) -> None:
         """Rounding changes the number by less than one per partition."""
         pieces = split_ranges(ranges_of(sizes), min_partitions)
         assert len(pieces) >= len(sizes)
@@ -109,7 +109,7 @@ class TestSharingTasks:
             ([99, 99, 99], 100, [[99], [99, 99]]),
         ],
     )
-    def test_small_ranges_share(self, sizes: list[int], records_per_task: int, expected: list[list[int]]) -> None:
+    def test_small_ranges_share_one(self, sizes: list[int], records_per_task: int, expected: list[list[int]]) -> None:
         tasks = share_tasks(ranges_of(sizes), records_per_task)
         assert [[each.size for each in task] for task in tasks] == expected
 
@@ -164,14 +164,14 @@ class TestRateLimit:
         # Planning the micro-batch detects a partition with an unknown first offset.
         assert rate_limit(10, {tp(0): 0}, {tp(0): 50, tp(1): 150}, {}) == {tp(0): 10, tp(1): 150}
 
-    def test_partitions_that_are_gone_do_not_come_back(self) -> None:
+    def test_removed_partitions_are_left_out(self) -> None:
         assert rate_limit(10, {tp(0): 0, tp(9): 5}, {tp(0): 50}, {}) == {tp(0): 10}
 
     @given(
         st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 40) | st.integers(0, 20)), max_size=8),
         st.integers(1, 1 << 50) | st.integers(1, 100),
     )
-    def test_every_partition_moves_and_none_too_far(self, logs: list[tuple[int, int]], limit: int) -> None:
+    def test_every_partition_advances_within_its_limit(self, logs: list[tuple[int, int]], limit: int) -> None:
         start = {tp(n): begin for n, (begin, _) in enumerate(logs)}
         until = {tp(n): begin + size for n, (begin, size) in enumerate(logs)}
         end = rate_limit(limit, start, until, {})
@@ -183,7 +183,7 @@ class TestRateLimit:
         assert taken <= limit * (1 + 1e-9) + len(logs)
 
 
-def test_new_records() -> None:
+def test_new_records_sums_offset_differences() -> None:
     assert new_records({}, {}) == 0
     assert new_records({tp(0): 3, tp(5): 9}, {tp(0): 10, tp(1): 4}) == 11
     assert new_records({tp(0): 3}, {tp(0): 2}) == -1

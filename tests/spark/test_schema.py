@@ -44,14 +44,14 @@ SUBSETS = [names for count in range(1, len(TYPES) + 1) for names in combinations
 IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
-def test_every_subset_of_columns_has_the_schema_that_spark_makes_of_it() -> None:
+def test_arrow_schema_of_every_column_subset_equals_sparks() -> None:
     assert len(SUBSETS) == 255
     for names in SUBSETS:
         spark_schema = StructType([StructField(name, TYPES[name]) for name in names])
         assert arrow_schema(names).equals(to_arrow_schema(spark_schema, **IN_UTC), check_metadata=True)
 
 
-def test_the_ddl_names_sparks_types() -> None:
+def test_ddl_contains_sparks_type_names() -> None:
     assert list(COLUMNS) == list(TYPES)
     assert ddl(("key", "timestampType")) == "`key` binary, `timestampType` int"
     for name, type in TYPES.items():
@@ -66,7 +66,7 @@ def test_the_ddl_names_sparks_types() -> None:
         ({"columns": "value,offset"}, ["value", "offset"]),
     ],
 )
-def test_the_columns_of_a_read(options: dict[str, str], expected: list[str]) -> None:
+def test_options_select_the_columns(options: dict[str, str], expected: list[str]) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **options}
     parsed = ReadOptions.parse(given, streaming=False)
     assert list(parsed.column_names) == expected
@@ -96,7 +96,7 @@ def converted(rows: list[dict[str, Any]], names: tuple[str, ...] = tuple(COLUMNS
     return found
 
 
-def test_all_columns() -> None:
+def test_all_columns_are_converted() -> None:
     moment = datetime(2026, 11, 21, 20, 0, 0, 123_000, UTC)
     row = {"topic": "t", "partition": 3, "offset": 1 << 40, "timestamp": moment, "key": b"k", "value": None}
     headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
@@ -105,31 +105,31 @@ def test_all_columns() -> None:
     ]
 
 
-def test_only_the_columns_that_are_wanted_are_asked_for() -> None:
+def test_only_selected_columns_are_requested() -> None:
     batches = SparkBatches(("value", "timestampType"))
     assert batches.source_columns == ["value", "timestamp_type"]
     assert converted([{"value": b"v"}], ("value", "timestampType")) == [{"value": b"v", "timestampType": 0}]
 
 
-def test_headers_are_null_where_a_record_has_none() -> None:
+def test_headers_of_records_without_headers_are_null() -> None:
     some = [{"key": "h", "value": b"x"}]
     rows = [{"headers": headers} for headers in ([], some, [], some + some)]
     assert [row["headers"] for row in converted(rows, ("headers",))] == [None, some, None, some + some]
     assert converted([{"headers": []}] * 3, ("headers",)) == [{"headers": None}] * 3
 
 
-def test_a_record_without_timestamp_has_the_one_that_says_so() -> None:
+def test_missing_timestamp_is_minus_one_millisecond() -> None:
     rows = converted([{"timestamp": None, "timestamp_type": -1}, {"timestamp": 5}], ("timestamp", "timestampType"))
     assert [row["timestampType"] for row in rows] == [-1, 0]
     assert [row["timestamp"].timestamp() for row in rows] == [-0.001, 0.005]
 
 
-def test_a_timestamp_that_spark_does_not_have() -> None:
+def test_timestamp_out_of_sparks_range_is_an_error() -> None:
     with pytest.raises(KafkaError, match=r"out of Spark.s range.*option columns"):
         converted([{"timestamp": pa.scalar((1 << 63) // 1000 + 1, pa.int64()).cast(pa.timestamp("ms", "UTC"))}])
 
 
-def test_topics_alone_and_mixed() -> None:
+def test_topics_are_converted_for_one_or_many_topics() -> None:
     batches = SparkBatches(("topic",))
     rng = random.Random(1)
     for names in (["a"], ["a"], ["bcd"], ["a", "bcd"], ["é"], ["a"]):

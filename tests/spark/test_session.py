@@ -22,7 +22,7 @@ def test_workers_run_this_interpreter(spark: SparkSession) -> None:
     assert [row.executable for row in rows] == [sys.executable]
 
 
-def test_ctrl_c_is_left_as_it_was(spark: SparkSession) -> None:
+def test_session_keeps_the_ctrl_c_handler(spark: SparkSession) -> None:
     """Other tests run in this process, too."""
     assert spark.version
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

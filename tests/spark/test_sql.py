@@ -53,7 +53,7 @@ def shop(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> Iterator[Shop]
 
 
 @on_embedded
-def test_a_view_has_what_was_there_when_it_was_first_read(shop: Shop) -> None:
+def test_view_keeps_the_rows_of_its_first_read(shop: Shop) -> None:
     """Spark keeps its plan. If a later release plans again, this test fails and the page must change."""
     create = f"CREATE OR REPLACE TEMPORARY VIEW {shop.name}v USING pykclient OPTIONS ({shop.options})"
     shop.spark.sql(create)
@@ -87,7 +87,7 @@ def test_loaded_frame_is_planned_once(shop: Shop) -> None:
     "columns", ["", "(value BINARY, key BINARY)"], ids=["columns of ours", "columns of the table's"]
 )
 @on_embedded
-def test_a_table_has_what_is_there(shop: Shop, columns: str) -> None:
+def test_table_has_current_rows(shop: Shop, columns: str) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} {columns} USING pykclient COMMENT 'sales' TBLPROPERTIES ('owned' = 'by')")
     assert len(shop.spark.table(shop.name).columns) == (2 if columns else 7)
     assert shop.count(f"{shop.name} WITH ({shop.given})") == 3
@@ -96,7 +96,7 @@ def test_a_table_has_what_is_there(shop: Shop, columns: str) -> None:
 
 
 @on_embedded
-def test_options_of_a_table_decide_about_its_columns_and_are_checked(shop: Shop) -> None:
+def test_table_options_select_columns_and_are_checked(shop: Shop) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options}, columns 'offset,value')")
     assert shop.spark.table(shop.name).columns == ["offset", "value"]
     with pytest.raises(AnalysisException, match="unknown option 'startingoffset'; did you mean 'startingOffsets'"):
@@ -104,7 +104,7 @@ def test_options_of_a_table_decide_about_its_columns_and_are_checked(shop: Shop)
 
 
 @on_embedded
-def test_a_table_without_options_in_the_query_says_where_they_are_to_be(shop: Shop) -> None:
+def test_table_error_says_where_options_belong(shop: Shop) -> None:
     shop.spark.sql(f"CREATE TABLE {shop.name} USING pykclient OPTIONS ({shop.options})")
     with pytest.raises(AnalysisException, match=r"servers must be set, .*:9092\. There are no options at all.*WITH"):
         shop.count(shop.name)
@@ -120,7 +120,7 @@ def test_a_table_is_written_with_options_in_the_query(shop: Shop) -> None:
     assert shop.count(f"{shop.name} WITH ({shop.given})") == 5
 
 
-def test_the_hint_is_for_no_options_alone() -> None:
+def test_hint_appears_only_without_options() -> None:
     with pytest.raises(ConfigError, match=r"must be set, to addresses such as host:9092$"):
         KafkaDataSource({"subscribe": "t"}).schema()
     with pytest.raises(ConfigError, match=r"SELECT \.\.\. FROM t WITH"):

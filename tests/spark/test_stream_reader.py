@@ -102,7 +102,7 @@ def ranges(reader: KafkaStreamReader, start: Mapping[str, Any], end: Mapping[str
 # --- the start
 
 
-def test_the_initial_offset_is_asked_for_once(cluster: Cluster, new_reader: NewReader) -> None:
+def test_initial_offset_is_requested_once(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader(startingOffsets="latest")
     first = reader.initialOffset()
     cluster.latest[A0] += 5
@@ -121,7 +121,7 @@ def test_stream_from_latest_has_an_empty_first_batch(cluster: Cluster, new_reade
 
 
 @pytest.mark.parametrize("new_records", [0, 7])
-def test_a_query_that_died_in_its_first_batch_goes_on_where_it_started(
+def test_query_that_died_in_its_first_batch_restarts_there(
     cluster: Cluster, new_reader: NewReader, new_records: int
 ) -> None:
     """Spark has stored the end of the first micro-batch, and asks for the initial offset again later."""
@@ -135,7 +135,7 @@ def test_a_query_that_died_in_its_first_batch_goes_on_where_it_started(
 
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
-def test_a_partition_that_came_after_the_first_batch_died_is_a_new_one(
+def test_partition_added_after_a_failed_first_batch_is_new(
     cluster: Cluster, new_reader: NewReader, starting: str
 ) -> None:
     """The initial offset has it by now, and the stored end does not. That is not data loss."""
@@ -159,9 +159,7 @@ def test_partitions_given_offsets_are_read_in_the_first_batch(cluster: Cluster, 
     assert next_batch(reader, start) == {"a": {"0": 10, "1": 101}}
 
 
-def test_partitions_without_a_record_that_late_have_nothing_in_the_first_batch(
-    cluster: Cluster, new_reader: NewReader
-) -> None:
+def test_partitions_without_later_records_are_empty_at_first(cluster: Cluster, new_reader: NewReader) -> None:
     cluster.initial = lambda: {A0: cluster.latest[A0], A1: 40}
     options = {"startingTimestamp": 5, "startingOffsetsByTimestampStrategy": "latest"}
     reader = new_reader(**options)
@@ -173,7 +171,7 @@ def test_partitions_without_a_record_that_late_have_nothing_in_the_first_batch(
     assert ranges(again, again.initialOffset(), end) == [OffsetRange(A1, 40, 101)]
 
 
-def test_from_the_earliest_all_is_read_in_the_first_batch(cluster: Cluster, new_reader: NewReader) -> None:
+def test_first_batch_from_earliest_reads_everything(cluster: Cluster, new_reader: NewReader) -> None:
     cluster.initial = lambda: dict(cluster.earliest)
     reader = new_reader(startingOffsets="earliest")
     start = reader.initialOffset()
@@ -181,7 +179,7 @@ def test_from_the_earliest_all_is_read_in_the_first_batch(cluster: Cluster, new_
     assert ranges(reader, start, end) == [OffsetRange(A0, 0, 10), OffsetRange(A1, 0, 100)]
 
 
-def test_spark_4_1_asks_for_the_end_first_and_without_a_start(cluster: Cluster, new_reader: NewReader) -> None:
+def test_spark_4_1_may_request_the_end_before_the_start(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader(startingOffsets="latest")
     end = reader.latestOffset()
     cluster.latest[A0] += 5
@@ -190,9 +188,7 @@ def test_spark_4_1_asks_for_the_end_first_and_without_a_start(cluster: Cluster, 
     assert ranges(reader, end, reader.latestOffset()) == [OffsetRange(A0, 10, 15)]
 
 
-def test_without_read_limits_options_for_them_are_refused(
-    new_reader: NewReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limit_options_are_refused_without_read_limits(new_reader: NewReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_reader, "HAS_READ_LIMITS", False)
     with pytest.raises(ConfigError, match=r"^options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4\.2"):
         new_reader(maxOffsetsPerTrigger=5).latestOffset()
@@ -210,11 +206,11 @@ def test_without_read_limits_options_for_them_are_refused(
         ({"minOffsetsPerTrigger": 3, "maxOffsetsPerTrigger": 7}, ReadMaxRows(7)),
     ],
 )
-def test_spark_is_told_one_limit(new_reader: NewReader, options: dict[str, object], limit: ReadLimit) -> None:
+def test_spark_gets_one_limit(new_reader: NewReader, options: dict[str, object], limit: ReadLimit) -> None:
     assert new_reader(**options).getDefaultReadLimit() == limit
 
 
-def test_the_most_is_shared_in_proportion(cluster: Cluster, new_reader: NewReader) -> None:
+def test_maximum_is_divided_in_proportion(cluster: Cluster, new_reader: NewReader) -> None:
     cluster.initial = lambda: dict(cluster.earliest)
     reader = new_reader(startingOffsets="earliest", maxOffsetsPerTrigger=11)
     start = reader.initialOffset()
@@ -227,7 +223,7 @@ def test_the_most_is_shared_in_proportion(cluster: Cluster, new_reader: NewReade
     assert next_batch(reader, first, ALL) == {"a": {"0": 10, "1": 100, "2": 50}}
 
 
-def test_too_few_records_wait_but_not_for_ever(cluster: Cluster, new_reader: NewReader) -> None:
+def test_too_few_records_wait_for_a_limited_time(cluster: Cluster, new_reader: NewReader) -> None:
     clock = MockClock()
     limits = {"minOffsetsPerTrigger": 20, "maxOffsetsPerTrigger": 100, "maxTriggerDelay": "10s"}
     reader = new_reader(clock, **limits)
@@ -258,7 +254,7 @@ def test_lag_is_logged(cluster: Cluster, new_reader: NewReader, caplog: pytest.L
         assert not caplog.messages
 
 
-def test_before_it_was_asked_it_reports_nothing(new_reader: NewReader) -> None:
+def test_nothing_is_reported_before_the_first_offsets(new_reader: NewReader) -> None:
     assert new_reader().reportLatestOffset() is None
 
 
@@ -297,7 +293,7 @@ def test_limited_batches_reach_the_end_and_read_every_offset_once(sizes: list[tu
 # --- Trigger.AvailableNow
 
 
-def test_available_now_ends_where_topics_ended_when_it_started(cluster: Cluster, new_reader: NewReader) -> None:
+def test_available_now_ends_at_the_offsets_of_its_start(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader(maxOffsetsPerTrigger=60)
     reader.prepareForTriggerAvailableNow()
     start = {"a": {"0": 0, "1": 0}}
@@ -309,7 +305,7 @@ def test_available_now_ends_where_topics_ended_when_it_started(cluster: Cluster,
     assert next_batch(reader, second, ReadMaxRows(60)) == second
 
 
-def test_available_now_with_no_topic_yet_does_not_wait_for_one(cluster: Cluster, new_reader: NewReader) -> None:
+def test_available_now_without_topics_does_not_wait(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader()
     reader.prepareForTriggerAvailableNow()
     cluster.latest = {}
@@ -318,7 +314,7 @@ def test_available_now_with_no_topic_yet_does_not_wait_for_one(cluster: Cluster,
     assert next_batch(reader, {}) == {}
 
 
-def test_available_now_leaves_nothing_for_too_few(cluster: Cluster, new_reader: NewReader) -> None:
+def test_available_now_ignores_the_minimum(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=100)
     reader.prepareForTriggerAvailableNow()
     first = next_batch(reader, {"a": {"0": 0, "1": 0}}, ReadMaxRows(100))
@@ -338,7 +334,7 @@ def test_available_now_leaves_nothing_for_too_few(cluster: Cluster, new_reader: 
         ({A0: 11, A1: 100}, {"a": {"0": 11, "1": 100}}, "ends after the query's end: a-0 11 instead of 10"),
     ],
 )
-def test_available_now_fails_where_it_could_not_end(
+def test_available_now_fails_if_it_cannot_end(
     cluster: Cluster, new_reader: NewReader, latest: dict[TopicPartition, int], end: dict[str, Any], problem: str
 ) -> None:
     reader = new_reader()
@@ -349,7 +345,7 @@ def test_available_now_fails_where_it_could_not_end(
         reader.partitions({"a": {"0": 0, "1": 0}}, end)
 
 
-def test_a_batch_of_the_run_before_is_read_before_the_end_is_known(cluster: Cluster, new_reader: NewReader) -> None:
+def test_batch_of_the_previous_run_is_read_before_the_end_is_known(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader()
     reader.prepareForTriggerAvailableNow()
     assert ranges(reader, {"a": {"0": 0, "1": 0}}, {"a": {"0": 5, "1": 5}})
@@ -358,7 +354,7 @@ def test_a_batch_of_the_run_before_is_read_before_the_end_is_known(cluster: Clus
 # --- tasks
 
 
-def test_an_empty_batch_asks_nobody(cluster: Cluster, new_reader: NewReader) -> None:
+def test_empty_batch_sends_no_requests(cluster: Cluster, new_reader: NewReader) -> None:
     assert new_reader().partitions({"a": {"0": 5}}, {"a": {"0": 5}}) == []
     assert cluster.calls == []
 
@@ -371,7 +367,7 @@ def test_small_ranges_share_a_task(new_reader: NewReader) -> None:
     assert len(new_reader(minPartitions=4).partitions(start, end)) == 4
 
 
-def test_tasks_get_no_connection_and_no_options(cluster: Cluster, new_reader: NewReader) -> None:
+def test_tasks_contain_no_connection_and_no_options(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader()
     reader.initialOffset()
     pickled = pickle.dumps(reader)
@@ -382,7 +378,7 @@ def test_tasks_get_no_connection_and_no_options(cluster: Cluster, new_reader: Ne
     assert there.task.consumer_config["auto.offset.reset"] == "none"
 
 
-def test_each_run_of_a_query_has_a_name(new_reader: NewReader) -> None:
+def test_each_run_of_a_query_has_its_own_name(new_reader: NewReader) -> None:
     """Tasks of a later run must not use what those of an earlier one have fetched."""
 
     def runs(reader: KafkaStreamReader) -> set[str | None]:
@@ -400,7 +396,7 @@ def test_each_run_of_a_query_has_a_name(new_reader: NewReader) -> None:
 # --- errors and ends
 
 
-def test_the_constructor_never_fails(new_reader: NewReader) -> None:
+def test_constructor_never_fails(new_reader: NewReader) -> None:
     """Spark would hide the error. The first call raises it."""
     reader = KafkaStreamReader({"subscribed": "a"}, VALUE)
     with pytest.raises(ConfigError, match="'subscribe'"):
@@ -409,14 +405,14 @@ def test_the_constructor_never_fails(new_reader: NewReader) -> None:
         new_reader(endingOffsets="latest").initialOffset()
 
 
-def test_a_schema_that_is_not_ours_is_refused_when_tasks_are_planned() -> None:
+def test_foreign_schema_is_refused_when_tasks_are_planned() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
     reader = KafkaStreamReader(options, StructType([StructField("valu", BinaryType())]))
     with pytest.raises(ConfigError, match="pykclient has no column 'valu', which the schema names"):
         pickle.dumps(reader)
 
 
-def test_stop_closes_what_was_opened(cluster: Cluster, new_reader: NewReader) -> None:
+def test_stop_closes_everything_opened(cluster: Cluster, new_reader: NewReader) -> None:
     reader = new_reader()
     reader.stop()
     assert not cluster.closed

@@ -71,7 +71,7 @@ def embedded() -> Iterator[AnyKafka]:
 
 
 @needs_read_limits
-def test_limited_batches_up_to_what_is_there(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_limited_batches_reach_the_end(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 3)
     produce(kafka, topic, {0: numbers(0, 400), 1: numbers(400, 200)})
     sink = Sink()
@@ -110,7 +110,7 @@ def test_restarts_read_each_record_once(spark: SparkSession, kafka: AnyKafka, to
     assert sorted(int(row.value) for row in rows) == list(range(200))
 
 
-def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_running_query_follows_new_topics(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     """From the latest offsets on: only later records, and new topics and partitions from their start."""
     first, second = f"{topic}-1", f"{topic}-2"
     kafka.create_topic(first, 1)
@@ -132,7 +132,7 @@ def test_a_running_query_follows_its_topics(spark: SparkSession, kafka: AnyKafka
     assert query.exception() is None
 
 
-def test_a_query_that_fails_in_its_first_batch_misses_nothing(
+def test_query_failing_in_its_first_batch_misses_nothing(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
     """From the latest offsets on. The checkpoint has only the end of that micro-batch."""
@@ -155,7 +155,7 @@ def test_a_query_that_fails_in_its_first_batch_misses_nothing(
     assert sink.values == list(range(10, 30))
 
 
-def test_a_topic_that_goes_is_a_loss(spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path) -> None:
+def test_deleted_topic_is_a_loss(spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path) -> None:
     stays, goes = f"{topic}-1", f"{topic}-2"
     for name in (stays, goes):
         embedded.create_topic(name, 1)
@@ -173,9 +173,7 @@ def test_a_topic_that_goes_is_a_loss(spark: SparkSession, embedded: AnyKafka, to
     assert sink.values == list(range(30))
 
 
-def test_records_that_were_deleted_unread_are_a_loss(
-    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
-) -> None:
+def test_unread_deleted_records_are_a_loss(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
     kafka.create_topic(topic, 1)
     produce(kafka, topic, {0: numbers(0, 10)})
     sink = Sink()
@@ -189,7 +187,7 @@ def test_records_that_were_deleted_unread_are_a_loss(
     assert sink.values == [*range(10), *range(20, 30)]
 
 
-def test_a_killed_broker_loses_and_repeats_nothing(
+def test_killed_broker_loses_and_repeats_nothing(
     spark: SparkSession, embedded: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
     embedded.create_topic(topic, 3)
@@ -211,7 +209,7 @@ def test_a_killed_broker_loses_and_repeats_nothing(
     assert sink.values == [1000 * partition + number for partition in range(3) for number in range(600)]
 
 
-def test_options_that_no_stream_may_have_are_told_clearly(
+def test_batch_options_are_refused_for_streams(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
     frame = stream(spark, kafka, subscribe=topic, endingOffsets="latest")

@@ -49,7 +49,7 @@ def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: 
 @needs_read_limits
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("reader", ["the query started again", "a batch"])
-def test_only_records_of_the_new_topic_are_read(
+def test_only_records_of_the_recreated_topic_are_read(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, format: str, reader: str
 ) -> None:
     """A stream has read the first half of the old topic, and its idle consumer has fetched the second half."""

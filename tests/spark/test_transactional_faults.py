@@ -123,7 +123,7 @@ def expected(batches: int) -> list[bytes]:
         for step in STEPS
     ],
 )
-def test_a_driver_that_dies_at_any_step_loses_and_repeats_nothing(
+def test_driver_dying_at_any_step_loses_and_repeats_nothing(
     query: Query, monkeypatch: pytest.MonkeyPatch, phase: str, index: int, moment: str
 ) -> None:
     killer = Killer(monkeypatch)
@@ -164,13 +164,13 @@ def restarts_in_a_row(query: Query, monkeypatch: pytest.MonkeyPatch, count: int)
     assert query.open_transactions() == []
 
 
-def test_restarts_in_a_row(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarts_lose_and_repeat_nothing(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     restarts_in_a_row(query, monkeypatch, 10)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_two_hundred_restarts_in_a_row(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hundred_restarts_lose_and_repeat_nothing(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     restarts_in_a_row(query, monkeypatch, 200)
 
 
@@ -179,7 +179,7 @@ def test_two_hundred_restarts_in_a_row(query: Query, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["answer", "request"])
 @pytest.mark.parametrize("step", ["_write", "_end"])
-def test_lost_requests_and_answers_to_end_a_transaction(
+def test_lost_end_transaction_requests_lose_nothing(
     monkeypatch: pytest.MonkeyPatch, any_kafka: AnyKafka, topic: str, step: str, of_request: bool
 ) -> None:
     any_kafka.create_topic(topic, partitions=2)
@@ -258,7 +258,7 @@ def wait_for_a_timeout(servers: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before the decision", "after the decision"])
-def test_two_phase_commits_outlive_the_timeout(
+def test_two_phase_commits_survive_the_timeout(
     monkeypatch: pytest.MonkeyPatch, allowing: AnyKafka, topic: str, moment: str
 ) -> None:
     """The driver is away for longer than transaction.timeout.ms, which does not count for them."""
@@ -281,7 +281,7 @@ def test_two_phase_commits_outlive_the_timeout(
     assert query.open_transactions() == []
 
 
-def test_without_them_the_same_absence_repeats_the_batch(
+def test_timeout_without_two_phase_commit_repeats_the_batch(
     monkeypatch: pytest.MonkeyPatch, any_kafka: AnyKafka, topic: str
 ) -> None:
     any_kafka.create_topic(topic, partitions=2)

@@ -102,7 +102,7 @@ def committed(query: Query, count: int) -> list[bytes]:
     return sorted(committed_values(query.options["kafka.bootstrap.servers"], query.options["topic"], count))
 
 
-def test_batches_are_committed_in_turn(query: Query) -> None:
+def test_batches_are_committed_in_order(query: Query) -> None:
     query.run(0, [b"a", b"b"], [b"c"])
     query.run(1, [], [b"d"])
     query.run(2, [])
@@ -113,7 +113,7 @@ def test_batches_are_committed_in_turn(query: Query) -> None:
     assert query.open_transactions() == []
 
 
-def test_a_batch_that_is_done_is_not_written_again(query: Query) -> None:
+def test_committed_batch_is_not_written_again(query: Query) -> None:
     query.run(0, [b"a"], [b"b"])
     query.run(0, [b"b"], [b"a"])
     with pytest.raises(KafkaError, match=r"committed with 2 rows, in .*from offset 0 to .*, and now has 3"):
@@ -124,7 +124,7 @@ def test_a_batch_that_is_done_is_not_written_again(query: Query) -> None:
     assert committed(query, 3) == [b"a", b"b", b"c"]
 
 
-def test_rows_without_a_decision_are_aborted_by_the_next_start(query: Query) -> None:
+def test_undecided_rows_are_aborted_at_the_next_start(query: Query) -> None:
     query.tasks(0, [b"lost"], [b"too"], [b"and", b"this"])
     assert len(query.open_transactions()) == 3
     query.planned()
@@ -133,7 +133,7 @@ def test_rows_without_a_decision_are_aborted_by_the_next_start(query: Query) -> 
     assert committed(query, 1) == [b"a"]
 
 
-def test_a_decided_batch_is_finished_by_the_next_start(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decided_batch_is_finished_at_the_next_start(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.run(0, [b"a"])
     messages = query.tasks(1, [b"b"], [b"c"], [b"d"])
     end, ended = Admin.end_transactions, []
@@ -154,7 +154,7 @@ def test_a_decided_batch_is_finished_by_the_next_start(query: Query, monkeypatch
     assert committed(query, 4) == [b"a", b"b", b"c", b"d"]
 
 
-def test_earlier_driver_that_still_runs_decides_nothing(query: Query) -> None:
+def test_earlier_driver_decides_nothing(query: Query) -> None:
     messages = query.tasks(0, [b"a"], [b"b"])
     query.planned()
     with pytest.raises(KafkaError, match="another driver"):
@@ -163,7 +163,7 @@ def test_earlier_driver_that_still_runs_decides_nothing(query: Query) -> None:
     assert committed(query, 2) == [b"a", b"b"]
 
 
-def test_transactions_that_timed_out_before_the_decision_commit_nothing(query: Query) -> None:
+def test_transactions_timed_out_before_the_decision_commit_nothing(query: Query) -> None:
     messages = query.tasks(0, [b"a"], [b"b"])
     with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
         admin.fence_producers([messages[1].transaction.id]).all()  # as the coordinator does it
@@ -190,7 +190,7 @@ def decided(
     return messages
 
 
-def test_a_decided_batch_of_which_nothing_is_left_is_repeated(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decided_batch_without_open_transactions_is_repeated(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = decided(query, monkeypatch)
     with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
         admin.fence_producers([message.transaction.id for message in messages if message.transaction]).all()
@@ -198,7 +198,7 @@ def test_a_decided_batch_of_which_nothing_is_left_is_repeated(query: Query, monk
     assert committed(query, 2) == [b"a", b"b"]
 
 
-def test_a_decided_batch_that_is_torn_fails_with_its_rows(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_committed_batch_fails_with_its_offsets(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = decided(query, monkeypatch)
     with Admin(bootstrap_servers=query.options["kafka.bootstrap.servers"]) as admin:
         admin.fence_producers([messages[0].transaction.id if messages[0].transaction else ""]).all()
@@ -207,7 +207,7 @@ def test_a_decided_batch_that_is_torn_fails_with_its_rows(query: Query, monkeypa
             query.planned()
 
 
-def test_another_query_with_the_prefix_is_refused(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_query_with_the_prefix_is_refused(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.run(0, [b"a"])
     messages = query.tasks(1, [b"b"])
     servers, topic = query.options["kafka.bootstrap.servers"], query.options["topic"]
@@ -221,7 +221,7 @@ def test_another_query_with_the_prefix_is_refused(query: Query, monkeypatch: pyt
     assert committed(query, 3) == [b"a", b"b", b"c"]
 
 
-def test_attempts_that_spark_did_not_take_are_aborted_by_the_commit(query: Query) -> None:
+def test_commit_aborts_attempts_that_spark_did_not_accept(query: Query) -> None:
     planned = query.planned()
     taken = query.task(planned, 0, 0, [b"a"])
     query.task(planned, 0, 0, [b"a"], attempt=1)

@@ -344,12 +344,12 @@ def test_crashes_lose_and_repeat_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_drivers_and_tasks_that_live_on_lose_and_repeat_nothing_unsaid(seed: int) -> None:
+def test_zombie_drivers_and_tasks_lose_nothing_silently(seed: int) -> None:
     simulate(seed, faults=6, zombies=True, timeouts=False, lossy=True)
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_timeouts_lose_and_repeat_nothing_unsaid(seed: int) -> None:
+def test_timeouts_lose_and_repeat_nothing_silently(seed: int) -> None:
     simulate(seed, faults=4, zombies=True, timeouts=True, lossy=True)
 
 
@@ -377,13 +377,13 @@ def test_epochs_of_the_ledgers_producer_run_out(monkeypatch: pytest.MonkeyPatch,
     assert simulate(seed, faults=6, zombies=True, timeouts=False, lossy=True, zombie_tasks=False) == {DONE}
 
 
-def test_two_hundred_restarts_in_a_row() -> None:
+def test_two_hundred_restarts_lose_and_repeat_nothing() -> None:
     assert simulate(1, faults=200, zombies=False, timeouts=False, lossy=False) == {DONE}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(1_000, 21_000, 1_000))
-def test_many_schedules(seed: int) -> None:
+def test_many_schedules_pass_with_spark_transactions(seed: int) -> None:
     for each in range(seed, seed + 1_000):
         zombies, timeouts = each % 2 == 0, each % 3 == 0
         simulate(each, faults=8, zombies=zombies, timeouts=timeouts, lossy=True, queries=1 + each % 3, moves=True)
@@ -498,7 +498,7 @@ def test_simulation_notices_deliberate_faults(how: Any) -> None:
 # --- the ledger and the names ----------------------------------------------------------------------------------------
 
 
-def test_moves_of_the_ledger() -> None:
+def test_ledger_allows_only_valid_moves() -> None:
     assert set(MOVES) == {None, CLAIMED, DECIDED, DONE, REVERTED, TORN}
     reachable = {each for targets in MOVES.values() for each in targets}
     assert reachable == set(MOVES) - {None}
@@ -524,7 +524,7 @@ TRANSACTIONS = st.builds(
     st.none() | st.builds(Producer, st.integers(0, 1 << 62), st.integers(0, 32767)),
     st.lists(TRANSACTIONS, max_size=3),
 )
-def test_entries_survive_the_ledger(
+def test_ledger_entries_survive_encoding(
     state: str, checkpoint: str, query: str | None, batch: int, opened: Producer | None, found: list[Transaction]
 ) -> None:
     content = Content(5, (1 << 64) - 1)
@@ -538,7 +538,7 @@ def many_ranges(count: int) -> Entry:
     return Entry(DECIDED, Owner(CHECKPOINT, QUERY), 4, 3, transactions=two)
 
 
-def test_an_entry_with_very_many_ranges_keeps_one_of_each_transaction() -> None:
+def test_entry_with_many_ranges_keeps_one_per_transaction() -> None:
     assert Entry.from_bytes(many_ranges(2_500).as_bytes()) == many_ranges(2_500)
     found = Entry.from_bytes(many_ranges(2_501).as_bytes())
     assert [each.offsets for each in found.transactions] == [{"a": {"0": [5, 7]}}] * 2
@@ -548,7 +548,7 @@ def test_an_entry_with_very_many_ranges_keeps_one_of_each_transaction() -> None:
 
 
 @pytest.mark.parametrize(("taken_for", "state"), [(rules.ENDED, DONE), (rules.LOST, TORN)])
-def test_people_settle_what_nobody_can_tell_any_more(taken_for: str, state: str) -> None:
+def test_administrators_settle_unknown_outcomes(taken_for: str, state: str) -> None:
     entry = many_ranges(1)
     written: list[Entry] = []
 
@@ -582,7 +582,7 @@ def test_unreadable_entries_are_an_error(value: bytes) -> None:
         Entry.from_bytes(value)
 
 
-def test_pattern_finds_the_ids_of_tasks_only() -> None:
+def test_pattern_matches_only_task_ids() -> None:
     import re
 
     pattern = pattern_of("orders.copy+1")

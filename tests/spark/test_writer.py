@@ -95,7 +95,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
         columns(value=BINARY, other=DoubleType(), timestamp=TimestampType()),
     ],
 )
-def test_columns_that_can_be_written(schema: StructType) -> None:
+def test_writable_columns_are_accepted(schema: StructType) -> None:
     check_schema(schema, "orders")
 
 
@@ -135,13 +135,13 @@ def test_columns_that_can_be_written(schema: StructType) -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be_written(schema: StructType, says: str) -> None:
+def test_unwritable_columns_are_refused(schema: StructType, says: str) -> None:
     with pytest.raises(IllegalArgumentError) as raised:
         check_schema(schema, None)
     assert says in str(raised.value)
 
 
-def test_columns_that_are_ignored_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_columns_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     of_the_source = columns(key=BINARY, value=BINARY, offset=LongType(), timestamp=TimestampType(), timestampType=INT)
     check_schema(of_the_source, "orders")
     assert caplog.messages == []
@@ -149,13 +149,13 @@ def test_columns_that_are_ignored_are_told(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.messages == ["Columns that are not written to Kafka: keys"]
 
 
-def test_a_topic_is_not_overwritten() -> None:
+def test_overwrite_of_a_topic_is_refused() -> None:
     with pytest.raises(IllegalArgumentError, match=r'cannot be overwritten; write with mode\("append"\)'):
         KafkaWriter(options(topic="orders"), columns(value=STRING), overwrite=True)
     KafkaStreamWriter(options(topic="orders"), columns(value=STRING), overwrite=True)  # as the mode complete asks for
 
 
-def test_writers_pickle_and_keep_secrets() -> None:
+def test_writers_pickle_and_hide_secrets() -> None:
     given = options(topic="orders", kafka__client__id="hush")  # any setting may be a secret
     for kind in (KafkaWriter, KafkaStreamWriter):
         writer = pickle.loads(pickle.dumps(kind(given, columns(value=STRING), False)))
@@ -164,7 +164,7 @@ def test_writers_pickle_and_keep_secrets() -> None:
         assert "hush" not in repr(writer)
 
 
-def test_commit_and_abort_log_numbers_of_tasks_and_records(caplog: pytest.LogCaptureFixture) -> None:
+def test_commit_and_abort_log_task_and_record_counts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     messages = [KafkaWriterCommitMessage(0, 0, 10), None, KafkaWriterCommitMessage(1, 2, 20)]
     batch = KafkaWriter(options(topic="orders"), columns(value=STRING), False)
@@ -188,7 +188,7 @@ def write(servers: str, batches: Iterable[pa.RecordBatch], topic: str | None = N
     return KafkaWriteTask({"bootstrap.servers": servers, **settings}, topic).execute(batches)
 
 
-def test_all_columns_arrive(any_kafka: AnyKafka, topic: str) -> None:
+def test_all_columns_are_written(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=3)
     batch = rows(
         key=pa.array([b"a", None, b"", b"d"]),
@@ -209,7 +209,7 @@ def test_all_columns_arrive(any_kafka: AnyKafka, topic: str) -> None:
     }
 
 
-def test_text_is_written_as_utf8_and_partitions_follow_keys(any_kafka: AnyKafka, topic: str) -> None:
+def test_text_is_utf8_and_partitions_follow_keys(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, partitions=4)
     keys = [f"Schlüssel {number}" for number in range(100)]
     batch = rows(key=keys, value=["Wert"] * 100, partition=pa.nulls(100, pa.int32()))
@@ -221,7 +221,7 @@ def test_text_is_written_as_utf8_and_partitions_follow_keys(any_kafka: AnyKafka,
     assert found == expected
 
 
-def test_each_row_has_its_topic(any_kafka: AnyKafka, topic: str) -> None:
+def test_each_row_goes_to_its_topic(any_kafka: AnyKafka, topic: str) -> None:
     names = [f"{topic}-{number}" for number in range(6)]
     for name in names:
         any_kafka.create_topic(name)
@@ -235,7 +235,7 @@ def test_each_row_has_its_topic(any_kafka: AnyKafka, topic: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "ä"])), st.integers(0, 3), st.integers(0, 3))
-def test_rows_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
+def test_rows_are_grouped_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
     """Even in a slice of a batch."""
     numbers = list(range(len(topics)))
     whole = rows(topic=pa.array(topics, pa.string()), value=pa.array(numbers, pa.int32()), other=pa.array(numbers))
@@ -248,14 +248,14 @@ def test_rows_by_topic(topics: list[str], skipped: int, dropped: int) -> None:
 
 
 @pytest.mark.parametrize("indices", [pa.int8(), pa.int32(), pa.int64()])
-def test_topics_in_a_dictionary(indices: pa.DataType) -> None:
+def test_dictionary_topics_are_grouped(indices: pa.DataType) -> None:
     """With indices of any width, and with duplicate topics."""
     topics = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 0] * 4, indices), ["a", "b", "a"])
     found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[*range(16)]))}
     assert found == {"a": [row for row in range(16) if row % 4 != 2], "b": [2, 6, 10, 14]}
 
 
-def test_topics_of_views() -> None:
+def test_view_topics_are_grouped() -> None:
     """Arrow has no ``take`` for them."""
     topics = pa.array(["a", "b", "a"], pa.string_view())
     batch = rows(
@@ -270,20 +270,20 @@ def test_topics_of_views() -> None:
     }
 
 
-def test_topics_in_a_dictionary_of_views() -> None:
+def test_dictionaries_of_views_are_grouped() -> None:
     """As in polars' categories."""
     topics = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.uint32()), pa.array(["a", "b"], pa.string_view()))
     found = {topic: part["value"].to_pylist() for topic, part in by_topic(rows(topic=topics, value=[1, 2, 3]))}
     assert found == {"b": [1, 3], "a": [2]}
 
 
-def test_a_null_topic_in_a_dictionary() -> None:
+def test_null_topic_in_a_dictionary_is_refused() -> None:
     topics = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", None])
     with pytest.raises(IllegalArgumentError, match=r"row 1 .* has a null topic"):
         list(by_topic(rows(topic=topics, value=[b"1", b"2"])))
 
 
-def test_a_task_without_rows_makes_no_producer(pool: ProducerPool) -> None:
+def test_task_without_rows_creates_no_producer(pool: ProducerPool) -> None:
     assert write("localhost:1", [], "orders") == 0
     assert write("localhost:1", [rows(value=pa.array([], pa.binary()))], "orders") == 0
     assert len(pool) == 0
@@ -303,7 +303,7 @@ class Context:
         return 1
 
 
-def test_tasks_are_named(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_and_errors_name_the_task(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.taskcontext.TaskContext", Context)
     said = fails(cluster, [rows(value=[b"secret"], topic=[None])], None)
     assert said.startswith("Spark partition 3 (attempt 2) could not be written")
@@ -313,7 +313,7 @@ def test_tasks_are_named(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("given", ["true", "false"])
-def test_the_heap_is_frozen_where_the_option_says_so(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heap_is_frozen_if_configured(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[None] = []
     monkeypatch.setattr(write_task, "freeze_heap_once", lambda: calls.append(None))
     KafkaStreamWriter(options(topic="orders", gcFreeze=given), columns(value=STRING), False).write(iter([]))
@@ -330,7 +330,7 @@ def test_tasks_share_a_producer(pool: ProducerPool) -> None:
         pool.close()
 
 
-def test_a_broker_dies_in_the_middle(pool: ProducerPool) -> None:
+def test_broker_death_loses_no_rows(pool: ProducerPool) -> None:
     """Retries write each record once and in order."""
     with EmbeddedCluster(3, config={"min.insync.replicas": 1}) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
@@ -383,7 +383,7 @@ def fails(
     return said
 
 
-def test_a_null_topic(cluster: EmbeddedCluster) -> None:
+def test_null_topic_is_refused_with_its_row(cluster: EmbeddedCluster) -> None:
     first = rows(value=[b"secret"] * 5, topic=["orders"] * 5)
     second = rows(value=[b"secret"] * 5, topic=["orders", "orders", None, "orders", None])
     said = fails(cluster, [first, second], None)
@@ -392,7 +392,7 @@ def test_a_null_topic(cluster: EmbeddedCluster) -> None:
     assert "option topic" in said
 
 
-def test_a_record_too_large_for_the_producer(cluster: EmbeddedCluster) -> None:
+def test_record_over_the_producer_limit_is_explained(cluster: EmbeddedCluster) -> None:
     batch = rows(value=[b"secret", b"secret" * 200_000, b"secret"])
     said = fails(cluster, [batch])
     assert said.startswith("1 of 3 records")
@@ -403,7 +403,7 @@ def test_a_record_too_large_for_the_producer(cluster: EmbeddedCluster) -> None:
     assert "max.message.bytes" in said
 
 
-def test_a_record_too_large_for_the_topic(any_kafka: AnyKafka, topic: str) -> None:
+def test_record_over_the_topic_limit_is_explained(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, config={"max.message.bytes": 10_000})
     with pytest.raises(KafkaError) as raised:
         write(any_kafka.bootstrap_servers, [rows(value=[b"secret" * 5_000])], topic)
@@ -414,7 +414,7 @@ def test_a_record_too_large_for_the_topic(any_kafka: AnyKafka, topic: str) -> No
     assert "secret" not in said
 
 
-def test_no_permission(cluster: EmbeddedCluster) -> None:
+def test_missing_permission_is_explained(cluster: EmbeddedCluster) -> None:
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     said = fails(cluster, [rows(value=[b"secret"] * 10)])
     assert said.startswith("10 of 10 records of Spark partition 0 (attempt 1) were not written to Kafka")
@@ -422,7 +422,7 @@ def test_no_permission(cluster: EmbeddedCluster) -> None:
     assert "ACLs WRITE and DESCRIBE" in said
 
 
-def test_an_unknown_topic(cluster: EmbeddedCluster) -> None:
+def test_unknown_topic_is_explained(cluster: EmbeddedCluster) -> None:
     said = fails(cluster, [rows(value=[b"secret"])], "nowhere", settings={"max.block.ms": 300})
     assert said.startswith("Spark partition 0 (attempt 1) could not be written to Kafka")
     assert "topic 'nowhere' not in metadata after 0.3 s" in said
@@ -441,18 +441,18 @@ def test_an_unknown_topic(cluster: EmbeddedCluster) -> None:
         ({"key": pa.array([1])}, "key is of type int64; it must be binary or string"),
     ],
 )
-def test_other_rows_that_cannot_be_written(cluster: EmbeddedCluster, more: dict[str, Any], says: str) -> None:
+def test_unwritable_rows_are_explained(cluster: EmbeddedCluster, more: dict[str, Any], says: str) -> None:
     assert says in fails(cluster, [rows(value=[b"secret"], **more)], settings={"max.block.ms": 300})
 
 
 @pytest.mark.parametrize("names", [["key"], ["value"], ["value", "value", "topic"]])
-def test_columns_are_checked_in_the_task_as_well(cluster: EmbeddedCluster, names: Sequence[str]) -> None:
+def test_task_checks_the_columns_again(cluster: EmbeddedCluster, names: Sequence[str]) -> None:
     """``write_arrow`` does not know the schema earlier."""
     with pytest.raises(IllegalArgumentError, match="the rows have " + ", ".join(names)):
         write("localhost:1", [pa.record_batch([pa.array([b"x"])] * len(names), names=list(names))])
 
 
-def test_the_first_error_ends_the_task(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_first_error_ends_the_task(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """The remaining rows are not read, and the producer is not used again."""
     cluster.faults.answer("Produce", TopicAuthorizationError, times=None)
     read_rows = 0
@@ -468,7 +468,7 @@ def test_the_first_error_ends_the_task(cluster: EmbeddedCluster, pool: ProducerP
     assert len(pool) == 0
 
 
-def test_the_rows_end_with_an_error(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
+def test_error_in_the_rows_ends_the_task(cluster: EmbeddedCluster, pool: ProducerPool) -> None:
     """The preceding task in Spark failed: the block does not wait."""
     held = cluster.faults.hold("Produce")
 

@@ -64,7 +64,7 @@ def save(rows: DataFrame, servers: str, **options: str) -> None:
     rows.write.format("pykclient").option("kafka.bootstrap.servers", servers).options(**more).mode("append").save()
 
 
-def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> None:
+def test_batch_with_all_columns_is_written(spark: SparkSession, any_kafka: AnyKafka, topic: str) -> None:
     """To two topics. Other columns are left out."""
     names = [f"{topic}-{number}" for number in range(2)]
     for name in names:
@@ -93,7 +93,7 @@ def test_a_batch_with_all_columns(spark: SparkSession, any_kafka: AnyKafka, topi
     assert seen == set(range(90))
 
 
-def test_rows_that_cannot_be_written_are_explained_without_data(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def test_unwritable_rows_are_explained_without_data(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """On the driver if possible, in one line with advice and without data."""
     cluster.create_topic("refused")
     cases: list[tuple[list[str], dict[str, str], str]] = [
@@ -118,13 +118,13 @@ def test_rows_that_cannot_be_written_are_explained_without_data(spark: SparkSess
         assert "secretsecret" not in said
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
+def test_overwrite_of_a_topic_is_refused(spark: SparkSession) -> None:
     rows = spark.range(1).selectExpr("'x' as value").write.format("pykclient").option("topic", "orders")
     with pytest.raises(PySparkException, match=r'cannot be overwritten; write with mode\("append"\)'):
         rows.option("kafka.bootstrap.servers", "localhost:1").mode("overwrite").save()
 
 
-def test_a_broker_dies_in_the_middle(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def test_broker_death_repeats_no_rows(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """No row is lost, and none is written twice, as no task is repeated."""
     cluster.create_topic("survives", partitions=6, replication_factor=3)
 
@@ -153,7 +153,7 @@ def lines(folder: Path, name: str, texts: list[str]) -> None:
     os.rename(folder / f"{name}.part", folder / f"{name}.txt")
 
 
-def test_a_stream_that_fails_and_goes_on(spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_failed_stream_resumes(spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     """The next run repeats the failed micro-batch from the checkpoint."""
     cluster.create_topic("streamed", partitions=2)
     source = tmp_path / "source"

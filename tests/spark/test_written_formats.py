@@ -87,7 +87,7 @@ def orders(spark: SparkSession, *rows: tuple[Any, ...], types: str = "id int, ci
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_type_that_is_read_can_be_written_back(
+def test_every_readable_type_can_be_written(
     spark: SparkSession, topic: Topic, client: SchemaRegistryClient, kafka: EmbeddedKafka
 ) -> None:
     schema = record_of(EVERY)
@@ -120,7 +120,7 @@ def test_every_type_that_is_read_can_be_written_back(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_schema_is_the_latest_or_given_or_derived_and_a_misfit_fails_before_anything_is_written(
+def test_schema_is_resolved_and_misfits_fail_before_writing(
     spark: SparkSession, topic: Topic, client: SchemaRegistryClient
 ) -> None:
     frame = orders(spark, (1, "Ulm"))
@@ -150,7 +150,7 @@ def test_a_schema_is_the_latest_or_given_or_derived_and_a_misfit_fails_before_an
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_micro_batch_is_written_with_the_latest_schema_also_exactly_once(
+def test_micro_batches_use_the_latest_schema(
     spark: SparkSession, topic: Topic, client: SchemaRegistryClient, tmp_path: Path
 ) -> None:
     subject = f"{topic.name}-value"
@@ -216,12 +216,12 @@ PLAIN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
         ({**AVRO, "schema.registry.auto.register.schemas": "1"}, r"auto\.register\.schemas must be true or false"),
     ],
 )
-def test_options_that_do_not_go_together(options: dict[str, str], text: str) -> None:
+def test_conflicting_format_options_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         WriteOptions.parse(options, streaming=False)
 
 
-def test_columns_that_cannot_be_resolved() -> None:
+def test_unresolvable_columns_are_refused() -> None:
     by_row = {name: value for name, value in AVRO.items() if name != "topic"}
     with pytest.raises(ConfigError, match=r"needs value\.subject, as each row names its topic"):
         KafkaDataSource(by_row).writer(typed("topic string, value int"), False)
@@ -232,7 +232,7 @@ def test_columns_that_cannot_be_resolved() -> None:
         KafkaDataSource(options).writer(typed("value int"), False)
 
 
-def test_secrets_of_the_registry_are_not_shown(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
+def test_registry_secrets_are_hidden(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:
     client.register_schema("t-value", Schema('{"type":"int"}'))
     options = {**AVRO, "schema.registry.url": registry.url, "schema.registry.basic.auth.user.info": "me:hush"}
     writer: Any = KafkaDataSource(options).writer(typed("value int"), False)

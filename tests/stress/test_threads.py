@@ -174,7 +174,7 @@ class Sender:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer, codec: str) -> None:
+def test_many_threads_share_a_producer(cluster: EmbeddedCluster, new_producer: NewProducer, codec: str) -> None:
     """Each record is written once, at the offset that its future reports, and in the order of its thread."""
     topic = f"many-{codec}"
     cluster.create_topic(topic, partitions=PARTITIONS)
@@ -217,7 +217,7 @@ def test_a_producer_of_many_threads(cluster: EmbeddedCluster, new_producer: NewP
     assert written == said
 
 
-def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
+def test_headers_may_change_during_send(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
     """Headers may change between being measured and being written, while the sender waits for the queue's lock."""
     cluster.create_topic("changing", partitions=1)
     producer = new_producer(linger_ms=10_000, batch_size=100_000, buffer_memory=1_000_000)
@@ -245,7 +245,7 @@ def test_headers_that_change_during_a_send(cluster: EmbeddedCluster, new_produce
     assert found in ([[], headers[:1]], [[], headers])
 
 
-def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
+def test_close_under_load_resolves_each_record(cluster: EmbeddedCluster, new_producer: NewProducer) -> None:
     """Every accepted record is written or failed, a failed record is not in the log, and no thread hangs."""
     topic = "closed"
     cluster.create_topic(topic, partitions=PARTITIONS)
@@ -268,7 +268,7 @@ def test_a_producer_closed_under_many_threads(cluster: EmbeddedCluster, new_prod
                 assert not failed & written.keys()
 
 
-def test_a_consumer_of_one_thread(cluster: EmbeddedCluster) -> None:
+def test_consumer_refuses_a_second_thread(cluster: EmbeddedCluster) -> None:
     """A second thread gets an error; the first thread's call is not affected."""
     topic = "guarded"
     count = 4000

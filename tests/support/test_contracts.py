@@ -15,7 +15,7 @@ def test_contract_files_exist() -> None:
         assert (_ROOT / name).exists(), name
 
 
-def test_variants_shown_by_others_exist() -> None:
+def test_variants_named_by_other_files_exist() -> None:
     for name in contracts.SHOWN_BY_OTHERS:
         file, _, test = name.partition("::")
         assert f"def {test.partition('[')[0]}(" in (_ROOT / file).read_text(encoding="utf-8"), name

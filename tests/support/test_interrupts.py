@@ -30,7 +30,7 @@ def interrupted_at(call: Callable[[], object]) -> list[Place]:
     return found[:-1]
 
 
-def test_a_function_has_a_place_at_its_start_and_after_each_call() -> None:
+def test_function_has_a_place_at_its_start_and_after_each_call() -> None:
     def call() -> None:
         len("")
         len("")
@@ -39,7 +39,7 @@ def test_a_function_has_a_place_at_its_start_and_after_each_call() -> None:
     assert [name.rsplit(" ", 1)[1] for name in names] == ["RESUME", "CALL", "CALL"]
 
 
-def test_a_loop_has_a_place_for_each_jump_backward() -> None:
+def test_loop_has_a_place_at_each_backward_jump() -> None:
     def call() -> None:
         number = 0
         while number < 3:
@@ -67,7 +67,7 @@ def test_statements_without_calls_are_not_interrupted() -> None:
             assert account.balance == len(account.entries)
 
 
-def test_a_lock_is_always_released() -> None:
+def test_lock_is_always_released() -> None:
     lock = threading.Lock()
 
     def call() -> None:
@@ -81,7 +81,7 @@ def test_a_lock_is_always_released() -> None:
 
 
 @pytest.mark.parametrize("last", [len, size])
-def test_a_call_at_the_end_of_a_block_is_interrupted_inside_of_it(last: Callable[[str], int]) -> None:
+def test_last_call_of_a_block_is_interrupted_inside_the_block(last: Callable[[str], int]) -> None:
     """The exception is raised after the call, and the lock is still released."""
     lock = threading.Lock()
 
@@ -131,7 +131,7 @@ def test_a_missing_finally_is_found() -> None:
     assert ["begun"] in states
 
 
-def test_the_name_of_the_place_is_added_to_what_fails() -> None:
+def test_failure_note_names_the_place() -> None:
     place = next(places(under=HERE))
     place.interrupt(lambda: len(""))
     with pytest.raises(ZeroDivisionError) as caught, place:
@@ -139,7 +139,7 @@ def test_the_name_of_the_place_is_added_to_what_fails() -> None:
     assert caught.value.__notes__[0].startswith("interrupted at place 1: test_interrupts.py:")
 
 
-def test_a_handler_runs_at_each_place_and_the_call_goes_on() -> None:
+def test_handler_runs_at_each_place_and_the_call_continues() -> None:
     ran: list[None] = []
     results: list[int] = []
 
@@ -160,11 +160,11 @@ def test_other_code_is_not_interrupted() -> None:
     assert {place.name.split(":")[1].strip() for place in interrupted_at(call)} == {"test_interrupts.py"}
 
 
-def test_a_call_in_c_has_no_places() -> None:
+def test_calls_in_c_have_no_places() -> None:
     assert [place.reached for place in places(under=HERE) if place.interrupt(int) is None] == [False]
 
 
-def test_a_round_without_a_call_is_refused() -> None:
+def test_round_without_a_call_is_refused() -> None:
     rounds = places(under=HERE)
     next(rounds)
     with pytest.raises(AssertionError, match="nothing was called"):

@@ -16,16 +16,14 @@ def of_name(name: str) -> Mutant:
     return next(mutant for mutant in MUTANTS if mutant.name == name)
 
 
-def test_a_fault_is_found_by_its_first_schedule(tmp_path: Path) -> None:
+def test_fault_is_found_by_its_first_schedule(tmp_path: Path) -> None:
     sources = with_fault(of_name("memory is kept after a success"), tmp_path)
     found = first_failing_schedule(sources, 3, 300)
     assert found is not None
     assert "buffer.memory" in found
 
 
-def test_a_schedule_that_fails_without_the_fault_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_schedule_failing_without_the_fault_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = {tmp_path: [3, 5], mutants._ROOT / "src": [3]}
 
     def failure(sources: Path, simulation: str, *arguments: object, limit_s: int) -> str | None:
@@ -39,7 +37,7 @@ def test_a_schedule_that_fails_without_the_fault_is_passed_over(
     assert first_failing_schedule(tmp_path, 4, 60) is None
 
 
-def test_an_endless_schedule_ends() -> None:
+def test_endless_schedule_is_stopped() -> None:
     def failure(_seed: int) -> None:
         while True:
             pass
@@ -47,7 +45,7 @@ def test_an_endless_schedule_ends() -> None:
     assert seeds._limited(failure, 1, 7) == "not done after 1 s: somebody goes round without end"
 
 
-def test_rows_that_were_not_measured_again_stay_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmeasured_rows_stay_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = MUTANTS
     docs = tmp_path / "testing.md"
     docs.write_text("before\n<!-- mutants: begin -->\n<!-- mutants: end -->\nafter\n", encoding="utf-8")

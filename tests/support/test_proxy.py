@@ -80,14 +80,14 @@ def test_proxy_cuts_one_connection_at_any_byte(proxy: TcpProxy, client: socket.s
     assert proxy.cuts == 1
 
 
-def test_a_cut_can_be_a_reset(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_can_reset_a_cut_connection(proxy: TcpProxy, client: socket.socket) -> None:
     proxy.cut_after(0, reset=True)
     client.sendall(b"x")
     with pytest.raises(ConnectionResetError):
         client.recv(1)
 
 
-def test_a_black_hole_keeps_connections_and_passes_nothing(proxy: TcpProxy, client: socket.socket) -> None:
+def test_blackhole_keeps_connections_and_forwards_nothing(proxy: TcpProxy, client: socket.socket) -> None:
     proxy.blackhole()
     client.sendall(b"late")
     client.settimeout(0.2)
@@ -126,21 +126,21 @@ def test_proxy_resets_open_connections(proxy: TcpProxy, client: socket.socket) -
         client.recv(1)
 
 
-def test_proxy_closes_although_a_client_does_not_read(proxy: TcpProxy, client: socket.socket) -> None:
+def test_proxy_closes_with_a_client_that_does_not_read(proxy: TcpProxy, client: socket.socket) -> None:
     client.settimeout(0.2)
     with pytest.raises(TimeoutError):
         client.sendall(bytes(64 << 20))
     proxy.close()
 
 
-def test_an_unreachable_target_closes_the_connection() -> None:
+def test_unreachable_target_closes_the_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening
         with TcpProxy(taken.getsockname()) as proxy, socket.create_connection((proxy.host, proxy.port), 30.0) as client:
             assert client.recv(1) == b""
 
 
-def test_a_client_that_goes_while_a_forward_proxy_connects(echo: tuple[str, int]) -> None:
+def test_forward_proxy_survives_client_disconnect(echo: tuple[str, int]) -> None:
     going = socket.socket()
 
     class Hosts(dict[str, str]):
@@ -157,7 +157,7 @@ def test_a_client_that_goes_while_a_forward_proxy_connects(echo: tuple[str, int]
         eventually(lambda: proxy.asked, 30.0, "the proxy connects")
 
 
-def test_eventually_says_what_it_waited_for() -> None:
+def test_eventually_names_the_missed_condition() -> None:
     with pytest.raises(AssertionError, match=r"not within 0.05 s: the moon"):
         eventually(lambda: False, 0.05, "the moon")
 

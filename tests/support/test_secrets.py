@@ -46,7 +46,7 @@ def test_leaks_are_found(leak: object) -> None:
     assert recorder.check() == 0
 
 
-def test_secrets_are_registered_as_they_are_made() -> None:
+def test_secrets_are_registered_when_created() -> None:
     recorder = SecretRecorder()
     with recorder.recording():
         Password("a password")
@@ -58,7 +58,7 @@ def test_secrets_are_registered_as_they_are_made() -> None:
     assert recorder.secrets == {"a password", "a-token", "MIIEvQIBADANBg"}
 
 
-def test_errors_stay_as_they_are() -> None:
+def test_recorder_does_not_change_errors() -> None:
     recorder = SecretRecorder()
     with recorder.recording():
         error = ConfigError("wrong", key="k")

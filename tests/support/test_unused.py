@@ -60,12 +60,12 @@ def ended(plugin: UnusedClusters, test: pytest.Item, following: pytest.Item | No
     list(plugin.pytest_runtest_teardown(test, following))
 
 
-def test_clusters_of_a_test_are_those_of_its_fixtures() -> None:
+def test_clusters_of_a_test_are_found_by_its_fixtures() -> None:
     tests = of(Test("a", "any_kafka", "topic"), Test("a", "kafka_cluster", "kafka"), Test("a", "any_kafka", real=False))
     assert [clusters_of(test) for test in tests] == [{"kafka"}, {"kafka", "_three_brokers"}, set()]
 
 
-def test_a_cluster_ends_with_the_last_file_that_uses_it() -> None:
+def test_cluster_stops_after_the_last_file_that_uses_it() -> None:
     tests = of(Test("a", "kafka"), Test("a"), Test("b"), Test("c", "kafka"), Test("d"))
     plugin = collected(tests)
     fixture, another = started(plugin, "kafka"), started(plugin, "topic")
@@ -85,7 +85,7 @@ def test_fixture_that_hands_out_a_cluster_ends_with_it() -> None:
     assert [fixture.finished for fixture in fixtures] == [1, 1]
 
 
-def test_a_files_own_cluster_is_left_to_it() -> None:
+def test_module_scoped_cluster_is_not_stopped() -> None:
     tests = of(Test("a", "kafka"), Test("b"))
     plugin = collected(tests)
     fixtures = [started(plugin, "kafka"), started(plugin, "kafka", "module")]
@@ -93,7 +93,7 @@ def test_a_files_own_cluster_is_left_to_it() -> None:
     assert [fixture.finished for fixture in fixtures] == [1, 0]
 
 
-def test_a_file_that_is_far_away_gets_a_cluster_of_its_own() -> None:
+def test_distant_file_gets_a_new_cluster() -> None:
     between = [Test(f"between-{number}") for number in range(AHEAD)]
     tests = of(Test("a", "any_cluster"), *between, Test("b", "any_cluster"))
     plugin = collected(tests)
@@ -106,7 +106,7 @@ def test_a_file_that_is_far_away_gets_a_cluster_of_its_own() -> None:
     assert not second.finished
 
 
-def test_next_item_counts_more_than_the_order() -> None:
+def test_next_item_overrides_the_collected_order() -> None:
     """If a process crashes, its files go to other processes in another order; ``nextitem`` shows it."""
     tests = of(Test("a", "kafka"), Test("b", "kafka"), Test("c"))
     plugin = collected(tests)

@@ -64,7 +64,7 @@ def test_operation_that_can_complete_does_not_wait(world: World) -> None:
     assert world.log == ["a completed"]
 
 
-def test_a_key_completes_what_waits_for_it(world: World) -> None:
+def test_key_completes_its_waiting_operations(world: World) -> None:
     first, second = world.add(10, "k", "l", name="a"), world.add(10, "l", name="b")
     first.ready = second.ready = True
     assert world.purgatory.check_and_complete("k") == 1
@@ -77,7 +77,7 @@ def test_a_key_completes_what_waits_for_it(world: World) -> None:
     assert world.log == ["a completed", "b completed"]
 
 
-def test_time_completes_in_order(world: World) -> None:
+def test_operations_expire_in_order(world: World) -> None:
     world.add(30, "k", name="late")
     world.add(10, "k", name="early")
     world.advance(5)
@@ -101,7 +101,7 @@ def test_many_operations_need_one_timer(world: World) -> None:
     assert len(world.loop._timers) == 1
 
 
-def test_nothing_happens_after_the_end(world: World) -> None:
+def test_shutdown_completes_nothing_later(world: World) -> None:
     world.add(10, "k", name="a")
     world.purgatory.shutdown()
     world.advance(20)

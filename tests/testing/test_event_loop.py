@@ -38,7 +38,7 @@ def test_calls_scheduled_by_a_callback_run_in_the_same_round() -> None:
     assert seen == [3, 2, 1, 0]
 
 
-def test_a_loop_that_is_never_done_lets_others_have_a_turn() -> None:
+def test_endless_callbacks_do_not_block_run_due() -> None:
     loop = EventLoop(MockClock())
 
     def again() -> None:
@@ -50,7 +50,7 @@ def test_a_loop_that_is_never_done_lets_others_have_a_turn() -> None:
     assert loop.next_due_ms() == 0
 
 
-def test_a_cancelled_timer_is_not_called_nor_waited_for() -> None:
+def test_cancelled_timer_neither_runs_nor_delays() -> None:
     clock = MockClock()
     loop = EventLoop(clock)
     seen: list[str] = []
@@ -64,14 +64,14 @@ def test_a_cancelled_timer_is_not_called_nor_waited_for() -> None:
     assert seen == []
 
 
-def test_timers_that_are_cancelled_long_before_they_are_due_do_not_pile_up() -> None:
+def test_cancelled_timers_do_not_accumulate() -> None:
     loop = EventLoop(MockClock())
     for _ in range(100_000):
         loop.call_later(30_000, print).cancel()
     assert len(loop._timers) <= 512
 
 
-def test_a_callback_that_fails_is_kept_for_the_application_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_callback_is_kept_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     loop = EventLoop(MockClock())
     seen: list[str] = []
 

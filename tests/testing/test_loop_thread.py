@@ -42,12 +42,12 @@ def thread(loop: EventLoop) -> Iterator[LoopThread]:
     assert not thread.running
 
 
-def test_a_call_runs_on_the_loops_thread_and_gives_its_result(thread: LoopThread) -> None:
+def test_call_runs_on_the_loop_thread_and_returns_its_result(thread: LoopThread) -> None:
     assert thread.call(lambda: threading.current_thread().name) == "test-loop"
     assert not thread.is_current
 
 
-def test_a_call_from_the_loops_thread_itself_runs_at_once(thread: LoopThread) -> None:
+def test_call_from_the_loop_thread_runs_at_once(thread: LoopThread) -> None:
     assert thread.call(lambda: thread.call(lambda: thread.is_current))
 
 
@@ -60,13 +60,13 @@ def test_exception_of_a_call_is_raised_in_the_caller(thread: LoopThread) -> None
     assert thread.call(lambda: 1) == 1
 
 
-def test_waiting_ends_when_the_loop_has_made_the_condition_true(loop: EventLoop, thread: LoopThread) -> None:
+def test_wait_ends_when_the_loop_makes_the_condition_true(loop: EventLoop, thread: LoopThread) -> None:
     seen: list[int] = []
     thread.call(lambda: loop.call_later(30, seen.append, 1))
     assert thread.wait_for(lambda: bool(seen), 5_000)
 
 
-def test_waiting_notices_a_condition_that_something_else_made_true(thread: LoopThread) -> None:
+def test_wait_notices_changes_from_other_threads(thread: LoopThread) -> None:
     flag = threading.Event()
     timer = threading.Timer(0.03, flag.set)
     timer.start()
@@ -74,7 +74,7 @@ def test_waiting_notices_a_condition_that_something_else_made_true(thread: LoopT
     timer.join()
 
 
-def test_waiting_gives_up_in_time_and_asks_no_more(thread: LoopThread) -> None:
+def test_wait_times_out_and_stops_checking(thread: LoopThread) -> None:
     asked: list[int] = []
 
     def never() -> bool:
@@ -88,7 +88,7 @@ def test_waiting_gives_up_in_time_and_asks_no_more(thread: LoopThread) -> None:
     assert len(asked) == count
 
 
-def test_a_condition_that_raises_ends_the_wait(thread: LoopThread) -> None:
+def test_raising_condition_ends_the_wait(thread: LoopThread) -> None:
     def fail() -> bool:
         raise KeyError("condition")
 
@@ -96,12 +96,12 @@ def test_a_condition_that_raises_ends_the_wait(thread: LoopThread) -> None:
         thread.wait_for(fail, 5_000)
 
 
-def test_a_hook_cannot_wait_for_its_own_thread(thread: LoopThread) -> None:
+def test_hook_cannot_wait_on_its_own_thread(thread: LoopThread) -> None:
     with pytest.raises(IllegalStateError, match="must not wait"):
         thread.call(lambda: thread.wait_for(lambda: True, 10))
 
 
-def test_a_thread_that_has_ended_takes_no_calls(loop: EventLoop) -> None:
+def test_ended_thread_refuses_calls(loop: EventLoop) -> None:
     thread = LoopThread(loop, Poller, "test-loop")
     thread.start()
     thread.stop(5)
@@ -109,7 +109,7 @@ def test_a_thread_that_has_ended_takes_no_calls(loop: EventLoop) -> None:
         thread.call(lambda: None)
 
 
-def test_the_poller_is_opened_and_closed_on_the_loops_thread(loop: EventLoop) -> None:
+def test_poller_is_opened_and_closed_on_the_loop_thread(loop: EventLoop) -> None:
     threads = []
 
     class Watched(Poller):

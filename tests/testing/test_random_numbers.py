@@ -10,7 +10,7 @@ from pykclient.testing.event_loop import below
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 9, 1000, 1 << 40])
-def test_the_numbers_are_those_of_randrange(limit: int) -> None:
+def test_numbers_equal_randrange(limit: int) -> None:
     """A seed must give the same history as before, and as with ``randint`` for a jitter."""
     ours, theirs = random.Random(17), random.Random(17)
     assert [below(ours, limit) for _ in range(200)] == [theirs.randrange(limit) for _ in range(200)]

@@ -20,7 +20,7 @@ from tests.kafka.old_kafka import OldKafka
 TELEMETRY = {"GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY"}
 
 
-def test_a_release_with_or_without_its_patch_level() -> None:
+def test_release_is_found_with_or_without_patch_level() -> None:
     for text, release in (("2.1", "2.1"), ("2.1.1", "2.1"), ("0.10.2", "0.10.2"), ("0.10.2.1", "0.10.2")):
         assert ReleaseProfile.of(text).release == release
     assert ReleaseProfile.of("0.11.0.3").release == "0.11"
@@ -29,7 +29,7 @@ def test_a_release_with_or_without_its_patch_level() -> None:
             ReleaseProfile.of(text)
 
 
-def test_versions_only_grow() -> None:
+def test_versions_never_decrease_between_releases() -> None:
     profiles = [ReleaseProfile.of(release) for release in ReleaseProfile.releases()]
     for api_key in ApiKeys.client_apis():
         versions = [profile.max_version(api_key) for profile in profiles]
@@ -39,7 +39,7 @@ def test_versions_only_grow() -> None:
         assert known[-1] == ApiKeys.latest_version(api_key)
 
 
-def test_a_handlers_versions_are_cut_to_the_release() -> None:
+def test_handler_versions_are_limited_by_the_release() -> None:
     assert ReleaseProfile.of("2.1").cut(ApiKeys.FETCH, (0, 18)) == (0, 10)
     assert ReleaseProfile.of("2.1").cut(ApiKeys.FETCH, (4, 8)) == (4, 8)
     assert ReleaseProfile.of("4.3").cut(ApiKeys.FETCH, (0, 18)) == (4, 18)
@@ -47,7 +47,7 @@ def test_a_handlers_versions_are_cut_to_the_release() -> None:
     assert ReleaseProfile.of("0.10.0").cut(ApiKeys.LIST_OFFSETS, (1, 3)) is None
 
 
-def test_the_format_of_records() -> None:
+def test_release_determines_the_record_format() -> None:
     assert [ReleaseProfile.of(release).magic for release in ("0.10.0", "0.10.2", "0.11", "4.3")] == [1, 1, 2, 2]
 
 
@@ -80,7 +80,7 @@ def expect_profile(release: str, served: dict[int, tuple[int, int]], left_out: s
     ("version", "left_out"),
     [("2.1.1", set()), ("2.8.2", {"DESCRIBE_QUORUM", "UNREGISTER_BROKER"}), ("3.9.1", TELEMETRY)],
 )
-def test_real_brokers_of_old_releases_say_the_same(version: str, left_out: set[str]) -> None:
+def test_profiles_equal_real_old_brokers(version: str, left_out: set[str]) -> None:
     with OldKafka(version) as broker:
         expect_profile(version, versions_of_broker(broker.bootstrap_servers), left_out)
 

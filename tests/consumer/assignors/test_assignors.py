@@ -42,11 +42,11 @@ def group_of(topics: dict[str, int], members: dict[str, list[str]]) -> Group:
 
 
 class TestRange:
-    def test_ranges_of_each_topic(self) -> None:
+    def test_each_topic_is_divided_into_ranges(self) -> None:
         group = group_of({"a": 3, "b": 3}, {"m1": ["a", "b"], "m2": ["a", "b"]})
         assert assign("range", group) == {"m1": ["a-0", "a-1", "b-0", "b-1"], "m2": ["a-2", "b-2"]}
 
-    def test_only_what_is_subscribed(self) -> None:
+    def test_members_get_subscribed_topics_only(self) -> None:
         group = group_of({"a": 3, "b": 2}, {"m1": ["a"], "m2": ["a", "b"], "m3": ["missing"]})
         assert assign("range", group) == {"m1": ["a-0", "a-1"], "m2": ["a-2", "b-0", "b-1"], "m3": []}
 
@@ -56,7 +56,7 @@ class TestRange:
         group.members["m2"].group_instance_id = "i2"
         assert assign("range", group) == {"m3": ["a-0"], "m2": ["a-1"], "m1": ["a-2"]}
 
-    def test_partitions_near_the_member(self) -> None:
+    def test_members_get_partitions_in_their_rack(self) -> None:
         group = Group(
             {"t": [["a", "b"], ["b", "c"], ["c", "a"], ["a", "b"]]},
             {"m1": Subscription(["t"], rack_id="c"), "m2": Subscription(["t"], rack_id="a")},
@@ -72,7 +72,7 @@ class TestRange:
 
 
 class TestRoundRobin:
-    def test_like_cards(self) -> None:
+    def test_partitions_are_dealt_in_turn_across_topics(self) -> None:
         group = group_of({"a": 3, "b": 3}, {"m1": ["a", "b"], "m2": ["a", "b"]})
         assert assign("roundrobin", group) == {"m1": ["a-0", "a-2", "b-1"], "m2": ["a-1", "b-0", "b-2"]}
 
@@ -83,7 +83,7 @@ class TestRoundRobin:
 
 @pytest.mark.parametrize("assignor", list(ASSIGNORS))
 @given(seed=st.integers(0, 2**32))
-def test_every_wanted_partition_goes_to_one_member_that_wants_it(assignor: str, seed: int) -> None:
+def test_each_partition_goes_to_one_subscribed_member(assignor: str, seed: int) -> None:
     group = random_group(random.Random(seed))
     assignments = ASSIGNORS[assignor].assign(group.cluster, group.members)
     assert assignments.keys() == group.members.keys()
@@ -173,10 +173,10 @@ class TestLoading:
         assert type(assignor) is kind
 
     @pytest.mark.parametrize("value", ["rang", "no.such.module.Assignor", dict, 5, "pykclient.errors.KafkaError"])
-    def test_other_values_are_refused(self, value: Any) -> None:
+    def test_unknown_assignors_are_refused(self, value: Any) -> None:
         with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy"):
             assignor_instances([value])
 
-    def test_names_must_differ(self) -> None:
+    def test_assignors_with_equal_names_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="two assignors"):
             assignor_instances(["range", RangeAssignor])

@@ -100,7 +100,7 @@ def java_bucket(tp: TopicPartition) -> int:
 
 
 @pytest.mark.parametrize("count", A_SAMPLE_AND_ALL)
-def test_range_and_round_robin(count: int) -> None:
+def test_range_and_round_robin_assign_as_java(count: int) -> None:
     rng = random.Random(20240)
     cases = [(rng.choice(["range", "roundrobin"]), random_group(rng)) for _ in range(count)]
     for (assignor, group), theirs in zip(cases, assign_in_java(cases), strict=True):
@@ -108,7 +108,7 @@ def test_range_and_round_robin(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", A_SAMPLE_AND_ALL)
-def test_sticky_assignments_are_equal(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sticky_assignments_equal_java(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sticky_assignor, "_PartitionMovements", JavaMovements)
     rng = random.Random(429)
     cases: list[tuple[str, Group]] = []
@@ -174,7 +174,7 @@ def _same_topics(group: Group) -> bool:
 
 
 @pytest.mark.parametrize("count", A_SAMPLE_AND_ALL)
-def test_sticky_assignments_are_as_good(count: int) -> None:
+def test_sticky_assignments_are_as_balanced_as_java(count: int) -> None:
     """Java's results with any member ids, and with racks."""
     rng = random.Random(881)
     kinds = [(same_topics, racks) for same_topics in (True, False) for racks in (True, False)]
@@ -204,7 +204,7 @@ def test_sticky_assignments_are_as_good(count: int) -> None:
         assert ours["near"] >= theirs["near"] * 0.995, kind
 
 
-def test_user_data() -> None:
+def test_user_data_bytes_equal_java() -> None:
     topics = [chr(0x4E00 + number) for number in range(4)]  # as in ASCENDING_IDS
     rng = random.Random(54)
     cases = []

@@ -87,47 +87,47 @@ def cooperative(topics: Mapping[str, int], members: Members) -> dict[str, str]:
 
 
 class TestSameTopics:
-    def test_first_assignment(self) -> None:
+    def test_first_assignment_is_balanced(self) -> None:
         assigned = sticky({"a": 3, "b": 2}, {"m1": ("ab", ""), "m2": ("ab", "")})
         assert assigned == {"m1": "a0 a2 b1", "m2": "a1 b0"}
 
-    def test_a_member_leaves(self) -> None:
+    def test_leaving_member_gives_partitions_to_the_others(self) -> None:
         assigned = sticky({"a": 6}, {"m1": ("a", "a0 a3"), "m3": ("a", "a2 a5")})
         assert assigned == {"m1": "a0 a1 a3", "m3": "a2 a4 a5"}
 
-    def test_a_member_joins(self) -> None:
+    def test_joining_member_takes_from_the_others(self) -> None:
         assigned = sticky({"a": 6}, {"m1": ("a", "a0 a1 a2"), "m2": ("a", "a3 a4 a5"), "m3": ("a", "")})
         assert assigned == {"m1": "a0 a1", "m2": "a3 a4", "m3": "a2 a5"}
 
-    def test_the_larger_share_stays_where_it_is(self) -> None:
+    def test_member_keeps_the_larger_share(self) -> None:
         assigned = sticky({"a": 5}, {"m1": ("a", "a0"), "m2": ("a", "a1 a2"), "m3": ("a", "a3 a4")})
         assert assigned == {"m1": "a0", "m2": "a1 a2", "m3": "a3 a4"}
 
-    def test_topics_and_partitions_that_are_gone(self) -> None:
+    def test_deleted_topics_and_partitions_are_dropped(self) -> None:
         assigned = sticky({"a": 2}, {"m1": ("ab", "a0 a2 a3 b0"), "m2": ("ab", "a1")})
         assert assigned == {"m1": "a0", "m2": "a1"}
 
-    def test_more_members_than_partitions(self) -> None:
+    def test_surplus_members_get_no_partitions(self) -> None:
         assigned = sticky({"a": 1}, {"m1": ("a", ""), "m2": ("a", "a0"), "m3": ("a", "")})
         assert assigned == {"m1": "", "m2": "a0", "m3": ""}
 
-    def test_nothing_to_assign(self) -> None:
+    def test_missing_topics_give_empty_assignments(self) -> None:
         assert sticky({}, {"m1": ("a", "a0"), "m2": ("a", "")}) == {"m1": "", "m2": ""}
 
 
 class TestDifferentTopics:
-    def test_the_example_of_kip_54(self) -> None:
+    def test_kip_54_example_is_reproduced(self) -> None:
         topics = {"a": 1, "b": 2, "c": 3}
         before = sticky(topics, {"m1": ("a", ""), "m2": ("ab", ""), "m3": ("abc", "")})
         assert before == {"m1": "a0", "m2": "b0 b1", "m3": "c0 c1 c2"}
         after = sticky(topics, {"m2": ("ab", "b0 b1"), "m3": ("abc", "c0 c1 c2")})
         assert after == {"m2": "a0 b0 b1", "m3": "c0 c1 c2"}
 
-    def test_a_member_unsubscribes(self) -> None:
+    def test_unsubscribed_partitions_move_to_a_subscriber(self) -> None:
         assigned = sticky({"a": 2, "b": 2}, {"m1": ("a", "a0 b0"), "m2": ("ab", "a1 b1")})
         assert assigned == {"m1": "a0 a1", "m2": "b0 b1"}
 
-    def test_a_member_without_any_topic(self) -> None:
+    def test_member_without_topics_gets_no_partitions(self) -> None:
         """Java may assign partitions to it, if its hash order puts this member first."""
         assert sticky({"a": 2}, {"m1": ("", ""), "m2": ("a", "")}) == {"m1": "", "m2": "a0 a1"}
 
@@ -144,10 +144,10 @@ class TestGenerations:
         assert sticky({"a": 2}, {"m1": ("a", "a0 a1", 3), "m2": ("a", "a0", 5)}) == {"m1": "a1", "m2": "a0"}
         assert sticky({"a": 2}, {"m1": ("a", "a0", 5), "m2": ("a", "a0 a1", 3)}) == {"m1": "a0", "m2": "a1"}
 
-    def test_without_a_later_claim_an_older_one_counts(self) -> None:
+    def test_older_claim_counts_without_a_later_one(self) -> None:
         assert sticky({"a": 4}, {"m1": ("a", "a1 a2", 3), "m2": ("a", "a3", 5)}) == {"m1": "a1 a2", "m2": "a0 a3"}
 
-    def test_generation_of_the_user_data_not_of_the_subscription(self) -> None:
+    def test_user_data_generation_outranks_the_subscription(self) -> None:
         """A member that was dropped has no generation any more; the partitions it had are those of an older one."""
         members = {
             "m1": Subscription(["a"], serialize_member_data(tps("a0 a1"), 3), generation_id=9),
@@ -156,7 +156,7 @@ class TestGenerations:
         assigned = StickyAssignor().assign(group_of({"a": 2}, {}).cluster, members)
         assert {member_id: text(each.partitions) for member_id, each in assigned.items()} == {"m1": "a1", "m2": "a0"}
 
-    def test_two_claims_in_one_generation(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_conflicting_claims_of_one_generation_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         topics = {"a": 4}
         members: Members = {"m1": ("a", "a0 a1"), "m2": ("a", "a1 a2"), "m3": ("a", "a1", 4)}
         assert {tp for some in sticky(topics, members).values() for tp in some.split()} == {"a0", "a1", "a2", "a3"}
@@ -164,11 +164,11 @@ class TestGenerations:
         assert cooperative(topics, members) == expected, "m3 gets a1 after the others have revoked it"
         assert "Several members claim to own a-1 in the same generation" in caplog.text
 
-    def test_a_later_claim_settles_two_older_ones(self) -> None:
+    def test_later_claim_overrides_two_older_ones(self) -> None:
         members: Members = {"m1": ("a", "a0"), "m2": ("a", "a0"), "m3": ("a", "a0", 6)}
         assert cooperative({"a": 3}, members) == {"m1": "a1", "m2": "a2", "m3": "a0"}
 
-    def test_an_older_claim_does_not_make_a_move_direct(self) -> None:
+    def test_older_claim_does_not_skip_revocation(self) -> None:
         """m2 claims a0 from before m1 got it. As it moves back, m1 must revoke it first."""
         members: Members = {"m1": ("ab", "a0 a1"), "m2": ("a", "a0", 3)}
         assert sticky({"a": 2}, members) == {"m1": "a1", "m2": "a0"}
@@ -176,7 +176,7 @@ class TestGenerations:
 
 
 class TestCooperative:
-    def test_protocols(self) -> None:
+    def test_sticky_assignors_support_their_rebalance_protocols(self) -> None:
         assert CooperativeStickyAssignor().supported_protocols == (COOPERATIVE, EAGER)
         assert StickyAssignor().supported_protocols == (EAGER,)
 
@@ -204,7 +204,7 @@ class TestCooperative:
             (-1, b"abcdefgh", -1),
         ],
     )
-    def test_the_generation_of_a_member(self, generation_id: int, user_data: bytes | None, expected: int) -> None:
+    def test_generation_of_member_is_read(self, generation_id: int, user_data: bytes | None, expected: int) -> None:
         subscription = Subscription(["a"], user_data, tps("a0"), generation_id)
         assert CooperativeStickyAssignor().member_data(subscription) == MemberData(tps("a0"), expected)
 
@@ -217,7 +217,7 @@ class TestRacks:
         )
         assert {member_id: text(some) for member_id, some in assign(group).items()} == {"m1": "t2 t3", "m2": "t0 t1"}
 
-    def test_balance_comes_first(self) -> None:
+    def test_balance_outranks_racks(self) -> None:
         group = Group(
             {"t": [["a"], ["a"], ["a"], ["a", "b"]]},
             {"m1": Subscription(["t"], rack_id="b"), "m2": Subscription(["t"], rack_id="a")},
@@ -236,7 +236,7 @@ class TestRacks:
             )
             assert {member_id: text(some) for member_id, some in assign(group).items()} == {"m1": "t1", "m2": "t0"}
 
-    def test_a_partition_that_is_far_from_all_stays(self) -> None:
+    def test_partition_without_a_rack_match_stays(self) -> None:
         for others in (["t"], ["t", "u"]):
             group = Group(
                 {"t": [["a"], ["c"], ["c"], ["c"]], "u": []},
@@ -250,7 +250,7 @@ class TestRacks:
 
 
 class TestUserData:
-    def test_bytes(self) -> None:
+    def test_user_data_is_encoded_as_in_java(self) -> None:
         """As Java 4.3.1 writes them; see test_assignors_as_java.py."""
         assignor = StickyAssignor()
         assert assignor.subscription_user_data(frozenset(("t",))) is None
@@ -263,7 +263,7 @@ class TestUserData:
         newer.on_assignment(Assignment(tps("t0 t5")), ConsumerGroupMetadata("g", 7, "m", None))
         assert newer.subscription_user_data(frozenset()) == b"\x00\x00\x00\x07"
 
-    def test_without_a_generation(self) -> None:
+    def test_user_data_without_a_generation_is_read(self) -> None:
         data = serialize_member_data(tps("a0 b1 b2"), 3)
         assert deserialize_member_data(data) == MemberData(tps("a0 b1 b2"), 3)
         assert deserialize_member_data(data[:-4]) == MemberData(tps("a0 b1 b2"), -1)
@@ -340,7 +340,7 @@ def _check_owners(group: Group, assigned: Partitions, *, settled: bool) -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_with_equal_topics_nothing_moves_that_need_not(seed: int) -> None:
+def test_equal_topics_move_only_necessary_partitions(seed: int) -> None:
     group = rebalancing_group(random.Random(seed), cooperative=True, same_topics=True, racks=False)
     assigned = assign(group)
     share, larger_shares = divmod(len(group.partitions), len(group.members))
@@ -352,7 +352,7 @@ def test_with_equal_topics_nothing_moves_that_need_not(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32), racks=st.booleans())
-def test_with_different_topics_no_move_would_be_an_improvement(seed: int, racks: bool) -> None:
+def test_different_topics_leave_no_improving_move(seed: int, racks: bool) -> None:
     group = rebalancing_group(random.Random(seed), cooperative=True, same_topics=False, racks=racks)
     assigned = assign(group)
     for member_id, member in group.members.items():

@@ -116,7 +116,7 @@ def test_rebalance_begins_only_inside_a_poll(rebalance: Rebalance) -> None:
     assert rebalance.manager.poll(rebalance.clock.now_ms()) is NOTHING
 
 
-def test_a_follower(rebalance: Rebalance) -> None:
+def test_follower_joins_and_syncs_without_assignments(rebalance: Rebalance) -> None:
     joining = rebalance.sends_join()
     assert isinstance(message_of(joining), JoinGroupRequest)
     assert joining.timeout_ms == REBALANCE_MS + 5_000
@@ -137,7 +137,7 @@ def test_a_follower(rebalance: Rebalance) -> None:
     assert not rebalance.coordinator.rejoin_needed_or_pending()
 
 
-def test_a_leader(rebalance: Rebalance) -> None:
+def test_leader_assigns_partitions_to_all_members(rebalance: Rebalance) -> None:
     answer(rebalance.sends_join(), join(subscriptions={MEMBER: [TOPIC], "member-2": [TOPIC]}))
     assert rebalance.step is ELECTED
     assert rebalance.waits_ms() == 0
@@ -151,7 +151,7 @@ def test_a_leader(rebalance: Rebalance) -> None:
     assert {member: one.partitions for member, one in given.items()} == {MEMBER: [TP0], "member-2": [TP1]}
 
 
-def test_a_leader_waits_for_the_metadata_of_all_topics(rebalance: Rebalance) -> None:
+def test_leader_waits_for_metadata_of_all_topics(rebalance: Rebalance) -> None:
     answer(rebalance.sends_join(), join(subscriptions={MEMBER: [TOPIC], "member-2": ["other"]}))
     assert rebalance.group.metadata.update_requested
     assert REBALANCE_MS - 100 < rebalance.waits_ms() <= REBALANCE_MS
@@ -161,7 +161,7 @@ def test_a_leader_waits_for_the_metadata_of_all_topics(rebalance: Rebalance) -> 
     assert len(message_of(rebalance.request()).assignments) == 2
 
 
-def test_metadata_that_arrives_after_the_assignor_ran_is_a_reason_to_rebalance(rebalance: Rebalance) -> None:
+def test_metadata_arriving_after_the_assignment_causes_a_rebalance(rebalance: Rebalance) -> None:
     """The leader once took it for what the assignor had seen, and a topic that was created then was never read."""
     answer(rebalance.sends_join(), join(subscriptions={MEMBER: [TOPIC]}))
     rebalance.poll()
@@ -175,7 +175,7 @@ def test_metadata_that_arrives_after_the_assignor_ran_is_a_reason_to_rebalance(r
     assert rebalance.coordinator.rejoin_needed_or_pending()
 
 
-def test_a_leader_without_metadata(rebalance: Rebalance, caplog: pytest.LogCaptureFixture) -> None:
+def test_leader_rejoins_if_topic_metadata_is_missing(rebalance: Rebalance, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     answer(rebalance.sends_join(), join(subscriptions={MEMBER: [TOPIC], "member-2": ["other"]}))
     rebalance.clock.advance(REBALANCE_MS)
@@ -198,7 +198,7 @@ def test_retriable_failures_pause_longer_and_longer(rebalance: Rebalance) -> Non
 
 
 @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
-def test_failures_that_are_repeated_at_once(rebalance: Rebalance, error: int) -> None:
+def test_join_errors_without_backoff_are_retried_at_once(rebalance: Rebalance, error: int) -> None:
     answer(rebalance.sends_join(), join(error=error))
     rebalance.sends_join()
 
@@ -216,7 +216,7 @@ def test_a_fatal_failure_is_raised_once(rebalance: Rebalance, sync_fails: bool) 
 
 
 @pytest.mark.parametrize("sync_fails", [False, True])
-def test_the_coordinator_is_lost(rebalance: Rebalance, sync_fails: bool) -> None:
+def test_lost_coordinator_is_looked_up_before_rejoining(rebalance: Rebalance, sync_fails: bool) -> None:
     request = rebalance.sends_sync() if sync_fails else rebalance.sends_join()
     request.future.raise_error(DisconnectError("lost"))
     assert rebalance.coordinator.coordinator_unknown
@@ -228,7 +228,7 @@ def test_the_coordinator_is_lost(rebalance: Rebalance, sync_fails: bool) -> None
     assert rebalance.request().node == rebalance.group.coordinator_node
 
 
-def test_the_coordinator_cannot_be_looked_up(rebalance: Rebalance) -> None:
+def test_failed_coordinator_lookup_is_raised(rebalance: Rebalance) -> None:
     answer(rebalance.sends_join(), join(error=NOT_COORDINATOR))
     rebalance.clock.advance(1_000)
     rebalance.advance()
@@ -240,7 +240,7 @@ def test_the_coordinator_cannot_be_looked_up(rebalance: Rebalance) -> None:
         rebalance.advance()
 
 
-def test_the_membership_ends_before_joining(rebalance: Rebalance) -> None:
+def test_membership_that_ends_before_joining_restarts_the_rebalance(rebalance: Rebalance) -> None:
     """Partitions are given up before JoinGroup, also if they must be only after everything else is ready."""
     rebalance.join(TP0)
     rebalance.coordinator.request_rejoin("test")
@@ -252,7 +252,7 @@ def test_the_membership_ends_before_joining(rebalance: Rebalance) -> None:
     rebalance.sends_join()
 
 
-def test_the_membership_ends_before_the_assignment_is_told(rebalance: Rebalance) -> None:
+def test_membership_that_ends_before_the_callback_discards_the_assignment(rebalance: Rebalance) -> None:
     answer(rebalance.sends_sync(), sync(TP0))
     rebalance.group.member.membership.reset_and_rejoin("test", reset_member_id=True)
     rebalance.advance()
@@ -261,7 +261,7 @@ def test_the_membership_ends_before_the_assignment_is_told(rebalance: Rebalance)
     assert rebalance.coordinator.rejoin_needed_or_pending()
 
 
-def test_the_group_was_left_meanwhile(rebalance: Rebalance) -> None:
+def test_join_response_after_leaving_is_ignored(rebalance: Rebalance) -> None:
     joining = rebalance.sends_join()
     rebalance.manager.stop()
     rebalance.group.member.leaving.leave("default", "test")
@@ -272,7 +272,7 @@ def test_the_group_was_left_meanwhile(rebalance: Rebalance) -> None:
 
 
 @pytest.mark.parametrize("sync_is_interrupted", [False, True])
-def test_an_interrupted_call(rebalance: Rebalance, sync_is_interrupted: bool) -> None:
+def test_reset_forgets_requests_in_flight_and_rejoins(rebalance: Rebalance, sync_is_interrupted: bool) -> None:
     if sync_is_interrupted:
         rebalance.sends_sync()
     else:
@@ -283,7 +283,7 @@ def test_an_interrupted_call(rebalance: Rebalance, sync_is_interrupted: bool) ->
 
 
 @pytest.mark.parametrize("error", [WakeupError("test"), KeyboardInterrupt()])
-def test_an_assignment_that_is_interrupted_is_told_again(rebalance: Rebalance, error: BaseException) -> None:
+def test_interrupted_assignment_callback_is_repeated(rebalance: Rebalance, error: BaseException) -> None:
     answer(rebalance.sends_sync(), sync(TP0))
     errors = [error]
 
@@ -301,7 +301,7 @@ def test_an_assignment_that_is_interrupted_is_told_again(rebalance: Rebalance, e
 
 
 @pytest.mark.parametrize("error", [WakeupError("test"), KeyboardInterrupt(), ValueError("test")])
-def test_a_revocation_that_raises_is_not_repeated(rebalance: Rebalance, error: BaseException) -> None:
+def test_failed_revocation_callback_is_not_repeated(rebalance: Rebalance, error: BaseException) -> None:
     rebalance.join(TP0)
     rebalance.coordinator.request_rejoin("test")
 
@@ -342,7 +342,7 @@ class TestCommitting:
         (request,) = result.requests
         return request
 
-    def test_first_the_commit(self) -> None:
+    def test_offsets_are_committed_before_the_rebalance(self) -> None:
         rebalance = self.member()
         rebalance.advance()
         request = self.commits(rebalance)

@@ -77,7 +77,7 @@ def alone() -> GroupHarness:
 
 
 class TestSync:
-    def test_the_request(self, group: GroupHarness) -> None:
+    def test_commit_request_has_offsets_and_membership(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
         group.coordinator.commit_sync(OFFSETS, group.timer())
@@ -92,7 +92,7 @@ class TestSync:
         )
         assert group.metric("commit-total") == 1
 
-    def test_topics_go_by_name_where_ids_are_not_known(self, group: GroupHarness) -> None:
+    def test_topics_without_known_ids_are_sent_by_name(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         other = TopicPartition("unknown", 0)
         group.client.prepare_response(commit({other: 0, TP0: 0}), noting(sent))
@@ -105,7 +105,7 @@ class TestSync:
         alone.coordinator.commit_sync(OFFSETS, alone.timer())
         assert (sent[0].member_id, sent[0].generation_id_or_member_epoch, sent[0].group_instance_id) == ("", -1, None)
 
-    def test_nothing_to_commit(self, group: GroupHarness) -> None:
+    def test_empty_commit_sends_no_request(self, group: GroupHarness) -> None:
         group.coordinator.commit_sync({}, group.timer())
         assert not group.client.requests
 
@@ -117,16 +117,16 @@ class TestSync:
         alone.prepare(commit({TP0: 0}))
         alone.coordinator.commit_sync(OFFSETS, alone.timer())
 
-    def test_another_coordinator(self, group: GroupHarness) -> None:
+    def test_commit_moves_to_the_new_coordinator(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: NOT_COORDINATOR}), find_coordinator(group.node), commit({TP0: 0}))
         group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_a_lost_connection(self, group: GroupHarness) -> None:
+    def test_commit_is_retried_after_a_lost_connection(self, group: GroupHarness) -> None:
         group.client.prepare_response(None, disconnected=True)
         group.prepare(find_coordinator(group.node), commit({TP0: 0}))
         group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_time_runs_out(self, group: GroupHarness) -> None:
+    def test_commit_times_out_with_the_last_error(self, group: GroupHarness) -> None:
         for _ in range(10):
             group.prepare(commit({TP0: LOAD_IN_PROGRESS}))
         with pytest.raises(KafkaTimeoutError, match=r"the commit was not done within 500 ms: .*loading"):
@@ -146,16 +146,16 @@ class TestSync:
         with pytest.raises(raised):
             group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_negative_offsets(self, group: GroupHarness) -> None:
+    def test_negative_offsets_are_refused(self, group: GroupHarness) -> None:
         with pytest.raises(IllegalArgumentError, match="negative"):
             group.coordinator.commit_sync({TP0: OffsetAndMetadata(-1)}, group.timer())
 
-    def test_a_wakeup(self, group: GroupHarness) -> None:
+    def test_wakeup_interrupts_a_sync_commit(self, group: GroupHarness) -> None:
         group.driver.wakeup()
         with pytest.raises(WakeupError):
             group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_interceptors_hear_of_it(self) -> None:
+    def test_interceptors_see_committed_offsets(self) -> None:
         heard: list[Any] = []
 
         class Interceptor:
@@ -203,7 +203,7 @@ def at(offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
 class TestStates:
     """What a commit waits for, and how it ends."""
 
-    def test_nothing_to_do(self) -> None:
+    def test_idle_manager_has_nothing_to_do(self) -> None:
         commits = Commits()
         assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
 
@@ -223,7 +223,7 @@ class TestStates:
         assert commits.poll() == []
         assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
 
-    def test_a_pause_after_a_failure(self) -> None:
+    def test_backoff_grows_after_each_failure(self) -> None:
         commits = Commits()
         future = commits.manager.commit_sync(at(1), 10_000)
         pauses = []
@@ -235,7 +235,7 @@ class TestStates:
         answer(commits.request(), commit({TP0: 0}))
         assert future.succeeded
 
-    def test_the_deadline_begins_with_the_first_poll(self) -> None:
+    def test_deadline_starts_with_the_first_poll(self) -> None:
         commits = Commits()
         future = commits.manager.commit_sync(at(1), 500)
         commits.clock.advance(10_000)
@@ -247,13 +247,13 @@ class TestStates:
         answer(request, commit({TP0: 0}))  # too late to matter
         assert future.failed
 
-    def test_a_pause_does_not_outlast_the_deadline(self) -> None:
+    def test_backoff_ends_at_the_deadline(self) -> None:
         commits = Commits()
         commits.manager.commit_sync(at(1), 60)
         answer(commits.request(), commit({TP0: LOAD_IN_PROGRESS}))
         assert commits.waits_ms() <= 60
 
-    def test_a_commit_that_was_given_up_is_not_repeated(self) -> None:
+    def test_abandoned_commit_is_not_retried(self) -> None:
         commits = Commits()
         future = commits.manager.commit_sync(at(1), 10_000)
         request = commits.request()
@@ -263,7 +263,7 @@ class TestStates:
         assert commits.poll() == []
         assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
 
-    def test_without_a_coordinator(self) -> None:
+    def test_failed_lookup_fails_async_commits_only(self) -> None:
         commits, called = Commits(knows_coordinator=False), Called()
         synchronous = commits.manager.commit_sync(at(2), 10_000)
         commits.manager.commit_async(at(1), called)
@@ -281,7 +281,7 @@ class TestStates:
         answer(commits.request(), commit({TP0: 0}))
         assert synchronous.succeeded
 
-    def test_without_a_coordinator_in_time(self) -> None:
+    def test_commit_times_out_without_a_coordinator(self) -> None:
         commits = Commits(knows_coordinator=False)
         future = commits.manager.commit_sync(at(1), 100)
         commits.poll()
@@ -292,7 +292,7 @@ class TestStates:
         with pytest.raises(KafkaTimeoutError, match=r"the commit was not done within 100 ms: .*loading"):
             raise future.exception
 
-    def test_a_lookup_that_fails_for_good(self) -> None:
+    def test_fatal_lookup_error_fails_the_commit(self) -> None:
         commits = Commits(knows_coordinator=False)
         future = commits.manager.commit_sync(at(1), 10_000)
         commits.poll()
@@ -315,7 +315,7 @@ class TestStates:
         assert isinstance(future.exception, UnknownTopicOrPartitionError)
         assert "deleted" in str(future.exception)
 
-    def test_nothing_to_commit_waits_for_the_asynchronous_commits(self) -> None:
+    def test_empty_commit_waits_for_async_commits(self) -> None:
         commits = Commits()
         commits.manager.commit_async(at(1))
         future = commits.manager.commit_sync({}, 10_000)
@@ -325,7 +325,7 @@ class TestStates:
         assert commits.poll() == []
         assert future.succeeded
 
-    def test_an_interrupted_call(self) -> None:
+    def test_reset_drops_requests_in_flight_and_sends_the_rest(self) -> None:
         commits, called = Commits(), Called()
         commits.manager.commit_async(at(1), called)
         commits.request()
@@ -339,7 +339,7 @@ class TestStates:
             (2, type(None)),
         ]
 
-    def test_an_interrupted_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_interrupted_auto_commit_does_not_block_the_rebalance(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A rebalance that waits for the commit goes on, wherever a signal handler raises."""
         commits = Commits(auto_commit_interval_ms=1_000)
         commits.group.seek(TP0, 7)
@@ -357,7 +357,7 @@ class TestStates:
         assert future.is_done
         assert commits.manager.poll(commits.clock.now_ms()) is NOTHING
 
-    def test_an_event_that_comes_twice_calls_back_once(self) -> None:
+    def test_repeated_event_calls_back_once(self) -> None:
         commits, called = Commits(), Called()
         commits.manager.commit_async(at(1), called)
         answer(commits.request(), commit({TP0: 0}))
@@ -402,7 +402,7 @@ class TestDeletedTopic:
         """Update the metadata to one without the topic."""
         group.client.prepare_metadata_update(metadata_response({"other": 1}, errors={"test": 3}))
 
-    def test_commit_says_so_at_once(self, error: int) -> None:
+    def test_commit_to_deleted_topic_fails_at_once(self, error: int) -> None:
         group = self.member()
         self.delete_topic(group)
         group.prepare(commit({TP0: error, self.OTHER: 0}))
@@ -419,7 +419,7 @@ class TestDeletedTopic:
         group.coordinator.commit_sync(OFFSETS, group.timer())
         assert group.client.prepared_response_count() == 0
 
-    def test_the_others_are_committed_and_the_group_goes_on(self, error: int) -> None:
+    def test_other_topics_are_committed_beside_a_deleted_topic(self, error: int) -> None:
         group = self.member(auto_commit_interval_ms=1_000)
         self.delete_topic(group)
         group.coordinator.request_rejoin("test")
@@ -435,7 +435,7 @@ class TestDeletedTopic:
         assert group.member.membership.generation.generation_id == 2
         assert group.subscriptions.assigned_partitions() == {self.OTHER}
 
-    def test_closing_does_not_wait_for_it(self, error: int, caplog: pytest.LogCaptureFixture) -> None:
+    def test_close_does_not_wait_for_the_deleted_topic(self, error: int, caplog: pytest.LogCaptureFixture) -> None:
         group = self.member(auto_commit_interval_ms=60_000)
         self.delete_topic(group)
         group.prepare(commit({TP0: error, self.OTHER: 0}), leave())
@@ -445,7 +445,7 @@ class TestDeletedTopic:
         assert group.client.prepared_response_count() == 0
         assert "test-0" in caplog.text
 
-    def test_automatic_commits_leave_it_out_until_it_is_back(
+    def test_automatic_commits_skip_a_deleted_topic_until_it_returns(
         self, error: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO")
@@ -485,7 +485,7 @@ class TestTopicCreatedAgain:
         group.coordinator.commit_sync(OFFSETS, group.timer())
         return [topic.topic_id for topic in sent[0].topics]
 
-    def test_the_id_is_that_of_the_position(self, group: GroupHarness) -> None:
+    def test_commit_uses_the_topic_id_of_the_position(self, group: GroupHarness) -> None:
         group.seek(TP0, 5)
         assert self.committed_ids(group) == [topic_id("test")]
         new_id = uuid.uuid4()
@@ -500,7 +500,7 @@ class TestTopicCreatedAgain:
         group.coordinator.commit_sync(OFFSETS, group.timer())
         assert sent[0].topics[0].topic_id == new_id
 
-    def test_a_commit_that_waits_for_the_coordinator(self, group: GroupHarness) -> None:
+    def test_waiting_commit_keeps_the_old_topic_id(self, group: GroupHarness) -> None:
         """A commit that waits for the coordinator keeps the old topic's id, even if the position is in the new one."""
         called = Called()
         group.seek(TP0, 5)
@@ -517,7 +517,7 @@ class TestTopicCreatedAgain:
 
 
 class TestMembershipEnded:
-    def test_unknown_member(self, group: GroupHarness) -> None:
+    def test_unknown_member_error_gives_hints(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: UNKNOWN_MEMBER_ID}))
         with pytest.raises(CommitFailedError) as raised:
             group.coordinator.commit_sync(OFFSETS, group.timer())
@@ -550,14 +550,14 @@ class TestMembershipEnded:
         assert isinstance(called[0][1], RebalanceInProgressError)
         assert group.member.membership.generation.generation_id == 2
 
-    def test_the_group_rebalances(self, group: GroupHarness) -> None:
+    def test_commit_during_a_rebalance_asks_for_a_poll(self, group: GroupHarness) -> None:
         group.prepare(commit({TP0: REBALANCE_IN_PROGRESS}))
         with pytest.raises(RebalanceInProgressError, match=r"poll\(\)"):
             group.coordinator.commit_sync(OFFSETS, group.timer())
         assert group.member.membership.state is STABLE
         assert group.coordinator.rejoin_needed_or_pending()
 
-    def test_fenced(self) -> None:
+    def test_commit_of_a_fenced_static_member_raises(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
         group.subscribe()
         group.join(TP0)
@@ -565,13 +565,13 @@ class TestMembershipEnded:
         with pytest.raises(FencedInstanceIdError, match="'i'"):
             group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_while_joining(self, group: GroupHarness) -> None:
+    def test_commit_while_joining_is_refused(self, group: GroupHarness) -> None:
         group.coordinator.request_rejoin("test")
         group.coordinator.poll(group.timer(0))
         with pytest.raises(RebalanceInProgressError):
             group.coordinator.commit_sync(OFFSETS, group.timer())
 
-    def test_after_the_poll_interval(self, group: GroupHarness) -> None:
+    def test_commit_after_max_poll_interval_explains_the_limit(self, group: GroupHarness) -> None:
         """The error says which limit was exceeded, by how much, and which settings matter.
 
         This is the most common complaint of users.
@@ -589,7 +589,7 @@ class TestMembershipEnded:
         assert "max.poll.records, now 500" in text
         assert "Its generation was 1, and is none now" in text
 
-    def test_a_later_generation(self, group: GroupHarness) -> None:
+    def test_late_response_of_a_former_generation_is_explained(self, group: GroupHarness) -> None:
         """A commit in a former generation is refused after the member has joined the next one."""
         called = Called()
         group.coordinator.commit_async(OFFSETS, called)
@@ -603,7 +603,7 @@ class TestMembershipEnded:
         assert "generation 1" in str(called[0][1])
         assert "Its generation was 1, and is none now" in str(called[0][1])
 
-    def test_before_joining(self) -> None:
+    def test_commit_before_joining_is_refused(self) -> None:
         group = GroupHarness()
         group.subscribe()
         group.find_coordinator()
@@ -626,7 +626,7 @@ def in_another_thread(action: Callable[[], object]) -> None:
 
 
 class TestAsync:
-    def test_callbacks_run_in_order_and_not_in_between(self, group: GroupHarness) -> None:
+    def test_callbacks_run_in_order_inside_polls_only(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))
         group.coordinator.commit_async({TP0: OffsetAndMetadata(1)}, called)
@@ -635,7 +635,7 @@ class TestAsync:
         group.coordinator.poll(group.timer(0))
         assert [offsets[TP0].offset for offsets, error in called if error is None] == [1, 2]
 
-    def test_a_callback_that_fails_is_logged(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
+    def test_failed_callback_is_logged(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
         def fail(_offsets: object, _error: object) -> None:
             raise ZeroDivisionError("mine")
 
@@ -647,14 +647,14 @@ class TestAsync:
         assert len(called) == 1
         assert "ZeroDivisionError: mine" in caplog.text
 
-    def test_a_sync_commit_comes_after_their_callbacks(self, group: GroupHarness) -> None:
+    def test_sync_commit_runs_after_async_callbacks(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 0}), commit({TP0: 0}))
         group.coordinator.commit_async(OFFSETS, called)
         group.coordinator.commit_sync(OFFSETS, group.timer())
         assert len(called) == 1
 
-    def test_an_empty_sync_commit_waits_for_them(self, group: GroupHarness) -> None:
+    def test_empty_sync_commit_waits_for_async_commits(self, group: GroupHarness) -> None:
         called = Called()
         group.coordinator.commit_async(OFFSETS, called)
         with pytest.raises(KafkaTimeoutError):
@@ -672,7 +672,7 @@ class TestAsync:
         assert future.failed
         assert not group.client.requests
 
-    def test_other_errors_come_as_they_are(self, group: GroupHarness) -> None:
+    def test_fatal_errors_reach_the_callback_unchanged(self, group: GroupHarness) -> None:
         called = Called()
         group.prepare(commit({TP0: 12}))
         group.coordinator.commit_async(OFFSETS, called)
@@ -709,7 +709,7 @@ class TestAsync:
         assert isinstance(called[0][1], RetriableCommitFailedError)
 
     @pytest.mark.parametrize("found", [True, False])
-    def test_the_look_up_it_waits_for_is_the_heartbeats(self, group: GroupHarness, found: bool) -> None:
+    def test_async_commit_uses_the_heartbeat_lookup(self, group: GroupHarness, found: bool) -> None:
         called = Called()
         start_background_lookup(group)
         future = group.coordinator.commit_async(OFFSETS, called)
@@ -728,7 +728,7 @@ class TestAsync:
         assert [type(error) for _, error in called] == [type(None) if found else RetriableCommitFailedError]
 
     @pytest.mark.parametrize("later", ["async", "sync"])
-    def test_a_later_one_does_not_overtake_it(self, group: GroupHarness, later: str) -> None:
+    def test_later_commit_does_not_overtake_a_waiting_one(self, group: GroupHarness, later: str) -> None:
         start_background_lookup(group)
         group.coordinator.commit_async({TP0: OffsetAndMetadata(1)})
         group.client.respond(find_coordinator(group.node))
@@ -742,7 +742,7 @@ class TestAsync:
             group.coordinator.commit_sync({TP0: OffsetAndMetadata(2)}, group.timer())
         assert [request.topics[0].partitions[0].committed_offset for request in sent] == [1, 2]
 
-    def test_closing_waits_for_the_heartbeats_look_up(self, group: GroupHarness) -> None:
+    def test_close_waits_for_the_heartbeat_lookup(self, group: GroupHarness) -> None:
         called = Called()
         start_background_lookup(group)
         group.coordinator.commit_async(OFFSETS, called)
@@ -753,7 +753,7 @@ class TestAsync:
         assert called == [(OFFSETS, None)]
         assert group.client.prepared_response_count() == 0
 
-    def test_fenced_ends_the_consumer(self) -> None:
+    def test_fenced_async_commit_is_raised_by_poll(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
         group.subscribe()
         group.join(TP0)
@@ -762,7 +762,7 @@ class TestAsync:
         with pytest.raises(FencedInstanceIdError):
             group.coordinator.poll(group.timer(0))
 
-    def test_closing_calls_back(self, alone: GroupHarness) -> None:
+    def test_close_runs_pending_commit_callbacks(self, alone: GroupHarness) -> None:
         called = Called()
         alone.prepare(commit({TP0: 0}))
         alone.coordinator.commit_async(OFFSETS, called)
@@ -779,7 +779,7 @@ class TestAuto:
         group.seek(TP0, 100)
         return group
 
-    def test_after_the_interval(self) -> None:
+    def test_positions_are_committed_after_the_interval(self) -> None:
         group = self.member()
         group.coordinator.poll(group.timer(0))
         assert not group.client.requests
@@ -792,7 +792,7 @@ class TestAuto:
         assert not group.client.requests
         assert group.coordinator.time_to_next_poll() <= 1_000
 
-    def test_an_overdue_commit_ends_no_wait_while_the_coordinator_is_unknown(self) -> None:
+    def test_overdue_commit_does_not_end_waits_without_a_coordinator(self) -> None:
         """A poll cannot commit then, so a wait of 0 ms would make it spin."""
         group = self.member()
         group.clock.advance(1_000)
@@ -810,7 +810,7 @@ class TestAuto:
         group.coordinator.poll(group.timer(0))
         assert group.client.prepared_response_count() == 0
 
-    def test_only_what_has_a_position(self) -> None:
+    def test_partitions_without_a_position_are_not_committed(self) -> None:
         group = GroupHarness(auto_commit_interval_ms=1_000)
         group.subscribe()
         group.join(TP0, TP1)
@@ -821,14 +821,14 @@ class TestAuto:
         group.coordinator.poll(group.timer(0))
         assert [partition.partition_index for partition in sent[0].topics[0].partitions] == [1]
 
-    def test_on_closing(self) -> None:
+    def test_close_commits_positions(self) -> None:
         group = self.member()
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
         group.coordinator.close(group.timer(200))
         assert sent[0].topics[0].partitions[0].committed_offset == 100
 
-    def test_not_on_closing_after_an_error_of_the_application(self) -> None:
+    def test_close_after_an_application_error_does_not_commit(self) -> None:
         group = self.member()
         sent: list[Any] = []
         group.client.prepare_response(commit({TP0: 0}), noting(sent))
@@ -836,7 +836,7 @@ class TestAuto:
             group.coordinator.close(group.timer(200), auto_commit=False)
         assert type(sent[0]).__name__ == "LeaveGroupRequest"
 
-    def test_closing_does_not_fail_for_it(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_failed_commit_on_close_is_only_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         group = self.member()
         group.prepare(commit({TP0: 12}))
         group.coordinator.close(group.timer(200))

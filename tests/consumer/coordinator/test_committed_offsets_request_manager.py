@@ -61,7 +61,7 @@ def start(group: GroupHarness) -> None:
     raise AssertionError("the committed offsets are not known")
 
 
-def test_the_request_and_the_answer(group: GroupHarness) -> None:
+def test_committed_offsets_are_fetched(group: GroupHarness) -> None:
     sent: list[OffsetFetchRequest] = []
     group.client.prepare_response(committed({TP0: AT_5, TP1: OffsetAndMetadata(-1)}), noting(sent))
     assert fetch(group) == {TP0: AT_5, TP1: None}
@@ -75,12 +75,12 @@ def test_the_request_and_the_answer(group: GroupHarness) -> None:
     assert sent[0].require_stable
 
 
-def test_nothing_asked(group: GroupHarness) -> None:
+def test_empty_lookup_returns_at_once(group: GroupHarness) -> None:
     assert group.coordinator.committed([], group.timer()) == {}
 
 
 @pytest.mark.parametrize("version", [1, 5, 7])
-def test_old_versions(group: GroupHarness, version: int) -> None:
+def test_old_request_versions_are_supported(group: GroupHarness, version: int) -> None:
     group.client.set_api_versions(9, 1, version)
     sent: list[Any] = []
     partition = OffsetFetchResponse.OffsetFetchResponsePartition(
@@ -92,7 +92,7 @@ def test_old_versions(group: GroupHarness, version: int) -> None:
     assert (sent[0].group_id, sent[0].require_stable) == (GROUP, version >= 7)
 
 
-def test_an_error_of_the_group_in_the_oldest_version(group: GroupHarness) -> None:
+def test_group_error_in_the_oldest_version_is_raised(group: GroupHarness) -> None:
     group.client.set_api_versions(9, 1, 1)
     partition = OffsetFetchResponse.OffsetFetchResponsePartition(partition_index=0, error_code=30)
     topics = [OffsetFetchResponse.OffsetFetchResponseTopic(name="test", partitions=[partition])]
@@ -101,7 +101,7 @@ def test_an_error_of_the_group_in_the_oldest_version(group: GroupHarness) -> Non
         fetch(group)
 
 
-def test_topics_go_by_name_where_ids_are_not_known(group: GroupHarness) -> None:
+def test_topics_without_known_ids_are_requested_by_name(group: GroupHarness) -> None:
     sent: list[Any] = []
     other = TopicPartition("unknown", 0)
     answer = committed({other: AT_5})
@@ -121,7 +121,7 @@ def test_retriable_error_is_retried(group: GroupHarness, error: int) -> None:
 
 
 @pytest.mark.parametrize("error", [88, 100])
-def test_partitions_that_are_not_ready(group: GroupHarness, error: int) -> None:
+def test_unstable_partitions_are_asked_for_again(group: GroupHarness, error: int) -> None:
     group.prepare(committed({}, partition_errors={TP0: error}), committed({TP0: AT_5}))
     assert fetch(group) == {TP0: AT_5}
 
@@ -142,7 +142,7 @@ def test_fatal_error_is_raised(group: GroupHarness, response: OffsetFetchRespons
         fetch(group)
 
 
-def test_an_answer_that_comes_late_is_for_the_next_call(group: GroupHarness) -> None:
+def test_late_response_is_reused_by_the_next_call(group: GroupHarness) -> None:
     assert fetch(group, 0) is None
     assert fetch(group, 0) is None
     assert len(group.client.requests) == 1
@@ -157,7 +157,7 @@ def test_pending_request_is_not_shared_by_other_partitions(group: GroupHarness) 
     assert len(group.client.requests) == 2
 
 
-def test_nor_after_a_commit(group: GroupHarness) -> None:
+def test_earlier_response_is_not_reused_after_a_commit(group: GroupHarness) -> None:
     """A response from before a commit is not reused after it.
 
     committed() once returned the response to a poll's earlier request.
@@ -179,11 +179,11 @@ def test_new_partitions_start_at_their_committed_offset(group: GroupHarness) -> 
     assert group.subscriptions.initializing_partitions() == {TP1}
 
 
-def test_not_without_an_answer(group: GroupHarness) -> None:
+def test_new_partitions_do_not_start_without_a_response(group: GroupHarness) -> None:
     assert not group.coordinator.start_new_partitions()
 
 
-def test_a_partition_that_was_taken_away_meanwhile(group: GroupHarness) -> None:
+def test_response_for_a_revoked_partition_is_ignored(group: GroupHarness) -> None:
     assert not group.coordinator.start_new_partitions()
     group.step()
     group.client.prepare_response(committed({TP0: AT_5}))
@@ -227,10 +227,10 @@ BOTH = {TP0: AT_5, TP1: AT_5}
 class TestStates:
     """What a lookup waits for, and who gets its outcome."""
 
-    def test_nothing_to_do(self, offsets: Offsets) -> None:
+    def test_idle_manager_has_nothing_to_do(self, offsets: Offsets) -> None:
         assert offsets.manager.poll(offsets.clock.now_ms()) is NOTHING
 
-    def test_a_call_is_retried_after_growing_pauses(self, offsets: Offsets) -> None:
+    def test_lookup_is_retried_with_growing_backoff(self, offsets: Offsets) -> None:
         future = offsets.manager.fetch([TP0], 10_000)
         pauses = []
         for _ in range(3):
@@ -242,7 +242,7 @@ class TestStates:
         assert future.value == {TP0: AT_5}
         assert offsets.manager.poll(offsets.clock.now_ms()) is NOTHING
 
-    def test_the_deadline_of_a_call(self, offsets: Offsets) -> None:
+    def test_lookup_times_out_and_keeps_the_late_response(self, offsets: Offsets) -> None:
         future = offsets.manager.fetch([TP0], 500)
         request = offsets.request()
         assert 450 <= offsets.waits_ms() <= 500
@@ -252,7 +252,7 @@ class TestStates:
         answer(request, committed({TP0: AT_5}))
         assert offsets.manager.fetch([TP0], 500).value == {TP0: AT_5}, "the next call gets the late response"
 
-    def test_a_lookup_that_nobody_wants_any_more_ends(self, offsets: Offsets) -> None:
+    def test_lookup_without_waiting_calls_ends(self, offsets: Offsets) -> None:
         assert not offsets.manager.start_new_partitions()
         answer(offsets.request(), committed({}, error=LOAD_IN_PROGRESS))
         offsets.clock.advance(1_000)
@@ -260,7 +260,7 @@ class TestStates:
         assert not offsets.manager.start_new_partitions()
         assert offsets.request()
 
-    def test_a_call_uses_the_request_that_a_poll_has_sent(self, group: GroupHarness, offsets: Offsets) -> None:
+    def test_call_reuses_the_request_of_a_poll(self, group: GroupHarness, offsets: Offsets) -> None:
         assert not offsets.manager.start_new_partitions()
         request = offsets.request()
         future = offsets.manager.fetch([TP0, TP1], 500)
@@ -269,7 +269,7 @@ class TestStates:
         assert future.value == BOTH
         assert group.subscriptions.initializing_partitions() == {TP0, TP1}
 
-    def test_a_response_to_a_forgotten_request(self, group: GroupHarness, offsets: Offsets) -> None:
+    def test_response_to_a_forgotten_request_is_ignored(self, group: GroupHarness, offsets: Offsets) -> None:
         assert not offsets.manager.start_new_partitions()
         old = offsets.request()
         offsets.manager.forget()
@@ -282,13 +282,13 @@ class TestStates:
         assert position is not None
         assert position.offset == 5
 
-    def test_offsets_that_are_stable_do_not_wait_for_others(self, group: GroupHarness, offsets: Offsets) -> None:
+    def test_stable_offsets_do_not_wait_for_others(self, group: GroupHarness, offsets: Offsets) -> None:
         assert not offsets.manager.start_new_partitions()
         answer(offsets.request(), committed({TP0: AT_5}, partition_errors={TP1: 88}))
         assert not offsets.manager.start_new_partitions()
         assert group.subscriptions.initializing_partitions() == {TP1}
 
-    def test_without_a_coordinator(self, group: GroupHarness, offsets: Offsets) -> None:
+    def test_lookup_waits_for_the_coordinator(self, group: GroupHarness, offsets: Offsets) -> None:
         group.coordinator.lookup.mark_unknown("test")
         future = offsets.manager.fetch([TP0], 5_000)
         assert offsets.poll() == []
@@ -297,7 +297,7 @@ class TestStates:
         answer(offsets.request(), committed({TP0: AT_5}))
         assert future.value == {TP0: AT_5}
 
-    def test_a_lookup_of_the_coordinator_that_fails_for_good(self, group: GroupHarness, offsets: Offsets) -> None:
+    def test_fatal_coordinator_lookup_error_fails_the_call(self, group: GroupHarness, offsets: Offsets) -> None:
         group.coordinator.lookup.mark_unknown("test")
         future = offsets.manager.fetch([TP0], 5_000)
         offsets.poll()
@@ -306,14 +306,14 @@ class TestStates:
         offsets.poll()
         assert isinstance(future.exception, GroupAuthorizationError)
 
-    def test_a_call_that_was_given_up(self, offsets: Offsets) -> None:
+    def test_abandoned_lookup_is_not_retried(self, offsets: Offsets) -> None:
         future = offsets.manager.fetch([TP0], 5_000)
         answer(offsets.request(), committed({}, error=LOAD_IN_PROGRESS))
         future.give_up(KafkaError("test"))
         offsets.clock.advance(1_000)
         assert offsets.poll() == []
 
-    def test_an_interrupted_call(self, offsets: Offsets) -> None:
+    def test_reset_forgets_requests_in_flight(self, offsets: Offsets) -> None:
         offsets.manager.fetch([TP0], 5_000)
         offsets.request()
         offsets.manager.reset()

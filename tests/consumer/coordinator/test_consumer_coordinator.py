@@ -67,14 +67,14 @@ def offers_of(group: GroupHarness) -> Sequence[tuple[str, bytes]]:
 
 
 class TestAssignments:
-    def test_a_follower_takes_what_it_gets(self, group: GroupHarness) -> None:
+    def test_follower_takes_its_assignment(self, group: GroupHarness) -> None:
         group.join(TP1)
         assert group.subscriptions.assigned_partitions() == {TP1}
         assert group.listener.told == [("assigned", [TP1])]
         assert group.coordinator.group_metadata == ConsumerGroupMetadata("a-group", 1, MEMBER, None)
         assert group.metric("assigned-partitions") == 1
 
-    def test_a_leader_divides(self, group: GroupHarness) -> None:
+    def test_leader_divides_partitions_among_members(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         group.prepare(find_coordinator(group.node), join(subscriptions={MEMBER: [TOPIC], "member-2": [TOPIC]}))
         group.client.prepare_response(sync(TP0), noting(sent))
@@ -116,7 +116,7 @@ class TestAssignments:
         group.member.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending()
 
-    def test_the_subscription_changed_while_joining(self, group: GroupHarness) -> None:
+    def test_subscription_change_while_joining_causes_a_rejoin(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         group.subscriptions.subscribe({"other"}, group.listener)
@@ -128,7 +128,7 @@ class TestAssignments:
         assert group.subscriptions.assigned_partitions() == {OTHER}
         assert group.member.membership.generation.generation_id == 2
 
-    def test_an_assignment_of_nothing(self, group: GroupHarness) -> None:
+    def test_empty_assignment_is_reported_to_the_listener(self, group: GroupHarness) -> None:
         group.join()
         assert group.subscriptions.assigned_partitions() == set()
         assert group.listener.told[-1] == ("assigned", [])
@@ -142,7 +142,7 @@ class TestAssignments:
         assert group.subscriptions.assigned_partitions() == set()
         assert group.listener.told[-1] == ("assigned", [])
 
-    def test_an_assignor_that_leaves_a_member_out(self) -> None:
+    def test_omitted_member_gets_an_explicit_empty_assignment(self) -> None:
         """The leader sends an explicit empty assignment, because Java members cannot parse one without bytes."""
 
         class OnlyTheFirst(RoundRobinAssignor):
@@ -161,7 +161,7 @@ class TestAssignments:
         }
         assert {member_id: one.partitions for member_id, one in given.items()} == {MEMBER: [TP0, TP1], "another": []}
 
-    def test_an_assignment_that_cannot_be_read(self, group: GroupHarness) -> None:
+    def test_unreadable_assignment_raises(self, group: GroupHarness) -> None:
         response = sync()
         response.assignment = b"\x00\x00\x7f\xff\xff\xff"
         group.prepare(find_coordinator(group.node), join(), response)
@@ -182,7 +182,7 @@ class TestAssignments:
         with pytest.raises(IllegalStateError, match="'sticky'"):
             group.coordinator.poll(group.timer())
 
-    def test_the_offers(self) -> None:
+    def test_member_offers_all_assignors_with_its_state(self) -> None:
         group = GroupHarness(assignors=[RoundRobinAssignor(), RangeAssignor()], group={"rack_id": "r1"})
         group.subscribe("b", TOPIC)
         group.join(TP0)
@@ -214,7 +214,7 @@ class TestCustomAssignor:
         def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:
             self.told.append((assignment, metadata))
 
-    def test_topics_beyond_the_subscriptions(self) -> None:
+    def test_custom_assignor_may_use_unsubscribed_topics(self) -> None:
         assignor = self.OneForAll()
         group = GroupHarness(assignors=[assignor])
         group.subscribe()
@@ -273,7 +273,7 @@ class TestCooperative:
         assert group.subscriptions.position(TP0) is not None
         assert group.member.membership.generation.generation_id == 3
 
-    def test_nothing_may_change_hands_at_once(self) -> None:
+    def test_cooperative_assignor_must_not_move_owned_partitions(self) -> None:
         group = GroupHarness(assignors=[self.Cooperative()])
         group.subscribe()
         response = join(subscriptions={MEMBER: [TOPIC], "m2": [TOPIC]}, protocol="cooperative")
@@ -285,7 +285,7 @@ class TestCooperative:
 
 
 class TestRejoining:
-    def test_the_leader_when_partitions_are_added(self, group: GroupHarness) -> None:
+    def test_leader_rejoins_when_partitions_are_added(self, group: GroupHarness) -> None:
         group.join(TP0, TP1, leader=True)
         assert not group.coordinator.rejoin_needed_or_pending()
         group.client.update_metadata(metadata_response({TOPIC: 3}))
@@ -293,7 +293,7 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer())
         assert len(group.subscriptions.assigned_partitions()) == 3
 
-    def test_a_follower_leaves_that_to_the_leader(self, group: GroupHarness) -> None:
+    def test_follower_does_not_rejoin_when_partitions_are_added(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.client.update_metadata(metadata_response({TOPIC: 3}))
         assert group.coordinator.poll(group.timer(0))
@@ -308,13 +308,13 @@ class TestRejoining:
         assert group.coordinator.poll(group.timer(0))
         assert not group.coordinator.rejoin_needed_or_pending()
 
-    def test_equal_metadata_is_no_reason(self, group: GroupHarness) -> None:
+    def test_unchanged_metadata_causes_no_rejoin(self, group: GroupHarness) -> None:
         group.join(TP0, TP1, leader=True)
         group.client.update_metadata(metadata_response({TOPIC: 2}, epoch=9))
         assert group.coordinator.poll(group.timer(0))
         assert not group.coordinator.rejoin_needed_or_pending()
 
-    def test_starting_again_from_bootstrap_servers_is_no_reason(self, group: GroupHarness) -> None:
+    def test_rebootstrap_causes_no_rejoin(self, group: GroupHarness) -> None:
         """Rebootstrapping clears the metadata but does not trigger a rebalance."""
         group.join(TP0, TP1, leader=True)
         group.metadata.bootstrap([("localhost", 9092)])
@@ -326,7 +326,7 @@ class TestRejoining:
         assert not group.coordinator.rejoin_needed_or_pending()
 
     @pytest.mark.parametrize(("rack", "rejoins"), [("r1", True), (None, False)])
-    def test_other_racks_are_a_reason_for_who_has_one(self, rack: str | None, rejoins: bool) -> None:
+    def test_changed_racks_cause_a_rejoin_of_members_with_racks(self, rack: str | None, rejoins: bool) -> None:
         group = GroupHarness(group={"rack_id": rack})
         group.subscribe()
         group.join(TP0, TP1, leader=True)
@@ -336,7 +336,7 @@ class TestRejoining:
         group.member.protocol.metadata_updated()
         assert group.coordinator.rejoin_needed_or_pending() is rejoins
 
-    def test_another_subscription(self, group: GroupHarness) -> None:
+    def test_changed_subscription_causes_a_rejoin(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.subscribe("other", TOPIC)
         group.prepare(join(2), sync(TP0, OTHER))
@@ -352,7 +352,7 @@ class TestRejoining:
 
 
 class TestPatterns:
-    def test_topics_that_match(self) -> None:
+    def test_pattern_subscribes_to_matching_topics(self) -> None:
         group = GroupHarness(partitions={TOPIC: 1, "test2": 1, "unrelated": 1})
         group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
         group.client.update_metadata(metadata_response(group.partitions))
@@ -376,7 +376,7 @@ class TestPatterns:
         assert group.subscriptions.assigned_partitions() == {TP0, new}
         assert sent[0].reason in ("cached metadata has changed", "subscription has changed")
 
-    def test_the_leader_knows_of_a_topic_first(self) -> None:
+    def test_assignment_may_have_topics_new_to_the_member(self) -> None:
         group = GroupHarness()
         group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
         group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
@@ -385,7 +385,7 @@ class TestPatterns:
         assert group.subscriptions.subscription() == {TOPIC, "test2"}
         assert not group.coordinator.rejoin_needed_or_pending()
 
-    def test_starting_again_from_bootstrap_servers_keeps_the_matches(self) -> None:
+    def test_rebootstrap_keeps_matched_topics(self) -> None:
         group = GroupHarness()
         group.subscriptions.subscribe_pattern(re.compile("test.*"), group.listener)
         group.client.prepare_metadata_update(metadata_response({TOPIC: 1}))
@@ -452,7 +452,7 @@ class TestListener:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told == [("assigned", [TP0]), ("assigned", [])]
 
-    def test_a_wakeup_inside_of_it(self, group: GroupHarness) -> None:
+    def test_listener_is_called_again_after_a_wakeup(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node), join(), sync(TP0))
         group.listener.failure = None
 
@@ -466,13 +466,13 @@ class TestListener:
         assert group.coordinator.poll(group.timer())
         assert group.member.membership.state is STABLE
 
-    def test_leaving_revokes(self, group: GroupHarness) -> None:
+    def test_leaving_revokes_partitions(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.prepare(leave())
         group.coordinator.close(group.timer())
         assert group.listener.told[-1] == ("revoked", [TP0])
 
-    def test_leaving_in_the_middle_of_a_rebalance_loses(self, group: GroupHarness) -> None:
+    def test_leaving_during_a_rebalance_loses_partitions(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.beat(UNKNOWN_MEMBER_ID)
         group.coordinator.close(group.timer(100))
@@ -496,7 +496,7 @@ class TestAutoCommitBeforeRejoining:
         group.seek(TP0, 42)
         return group
 
-    def test_positions_are_committed_first(self) -> None:
+    def test_positions_are_committed_before_the_rejoin(self) -> None:
         group = self.member()
         group.beat(REBALANCE_IN_PROGRESS)
         sent: list[Any] = []
@@ -518,19 +518,19 @@ class TestAutoCommitBeforeRejoining:
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_a_commit_that_may_pass_is_repeated(self) -> None:
+    def test_retriable_commit_failure_is_retried(self) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
         group.prepare(commit({TP0: 14}), commit({TP0: 0}), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_a_commit_that_fails_for_good_does_not_hold_up_the_join(self) -> None:
+    def test_fatal_commit_failure_does_not_block_the_join(self) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
         group.prepare(commit({TP0: 12}), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_nor_does_one_that_is_never_answered(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_unanswered_commit_does_not_block_the_join(self, caplog: pytest.LogCaptureFixture) -> None:
         group = self.member(rebalance_timeout_ms=4_000)
         group.coordinator.request_rejoin("test")
         for _ in range(5):
@@ -538,7 +538,7 @@ class TestAutoCommitBeforeRejoining:
             group.clock.advance(1_200)
         assert "Giving up partitions without a commit" in caplog.text
 
-    def test_a_wakeup_while_it_is_awaited(self) -> None:
+    def test_wakeup_during_the_commit_keeps_it_in_flight(self) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
         assert not group.coordinator.poll(group.timer(0))
@@ -554,7 +554,7 @@ class TestAutoCommitBeforeRejoining:
         group.seek(TP0, 42)
         assert group.subscriptions.is_fetchable(TP0)
 
-    def test_an_error_while_it_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_error_while_sending_the_commit_is_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
         errors = [TopicAuthorizationError("another topic")]
@@ -571,7 +571,7 @@ class TestAutoCommitBeforeRejoining:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told[1:] == [("revoked", [TP0]), ("assigned", [TP0])]
 
-    def test_a_wakeup_inside_of_the_listener_afterwards(self) -> None:
+    def test_wakeup_in_the_listener_does_not_repeat_the_commit(self) -> None:
         group = self.member()
         group.coordinator.request_rejoin("test")
         group.listener.failure = WakeupError("inside")

@@ -53,7 +53,7 @@ def test_every_state_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(STATES, STATES)), ids=str)
-def test_an_edge(state: MemberState, to: MemberState) -> None:
+def test_only_listed_transitions_are_allowed(state: MemberState, to: MemberState) -> None:
     if (state, to) in EDGES:
         assert move(state, to) is to
     else:
@@ -61,18 +61,18 @@ def test_an_edge(state: MemberState, to: MemberState) -> None:
             move(state, to)
 
 
-def test_the_states_without_heartbeats() -> None:
+def test_states_outside_of_the_group_send_no_heartbeats() -> None:
     assert {state for state in STATES if not state.sends_heartbeats} == {UNSUBSCRIBED, FENCED, STALE, FATAL}
 
 
-def test_the_states_as_reported() -> None:
+def test_states_map_to_public_member_states() -> None:
     reported = {state: state.reported for state in STATES}
     assert {state for state, name in reported.items() if name == types.MemberState.STABLE} == {STABLE}
     rebalancing = {JOINING, RECONCILING, ACKNOWLEDGING}
     assert {state for state, name in reported.items() if name == types.MemberState.REBALANCING} == rebalancing
 
 
-def test_assignments_are_told_apart_by_number() -> None:
+def test_assignments_are_distinguished_by_number() -> None:
     one, two = topic_id("a"), topic_id("b")
     empty = NO_ASSIGNMENT.next({})
     assert empty == LocalAssignment(0, {})

@@ -178,7 +178,7 @@ def test_the_first_heartbeat_has_all_fields() -> None:
     assert request.instance_id is None
 
 
-def test_an_assignment_is_told_and_acknowledged_at_once(member: Member) -> None:
+def test_assignment_is_reported_and_acknowledged_at_once(member: Member) -> None:
     joined = member.joining()
     member.respond(answer(3, [TP0, TP1]))
     assert member.state == "RECONCILING"
@@ -194,13 +194,13 @@ def test_an_assignment_is_told_and_acknowledged_at_once(member: Member) -> None:
     assert request.subscribed_topic_names is None
 
 
-def test_later_heartbeats_have_only_what_has_changed(member: Member) -> None:
+def test_later_heartbeats_have_only_changed_fields(member: Member) -> None:
     member.join(TP0)
     request = member.next_beat()
     assert (request.member_epoch, request.topic_partitions, request.subscribed_topic_names) == (1, None, None)
 
 
-def test_an_empty_assignment_is_told_and_acknowledged(member: Member) -> None:
+def test_empty_assignment_is_reported_and_acknowledged(member: Member) -> None:
     member.join()
     assert member.told == [("assigned", [])]
 
@@ -212,7 +212,7 @@ def test_a_changed_subscription_is_sent_at_once(member: Member) -> None:
     assert member.beat().subscribed_topic_names == ["other", TOPIC]
 
 
-def test_the_interval_is_the_coordinators(member: Member) -> None:
+def test_coordinator_sets_the_heartbeat_interval(member: Member) -> None:
     member.join(TP0)
     member.clock.advance(INTERVAL_MS - 100)
     member.poll(1)
@@ -238,7 +238,7 @@ def test_partitions_are_revoked_before_others_are_added() -> None:
     assert member.beat().member_epoch == 4
 
 
-def test_a_heartbeat_has_the_partitions_that_the_member_may_take_over_meanwhile() -> None:
+def test_heartbeat_lists_partitions_being_added() -> None:
     """The coordinator would give others what a heartbeat does not have, but the member may own it by then."""
     member = Member(partitions={TOPIC: 2, "other": 1})
     member.group.subscribe(TOPIC, "other")
@@ -261,7 +261,7 @@ def test_partitions_that_stay_keep_their_state(member: Member) -> None:
     assert member.group.subscriptions.assigned_partitions() == {TP1}
 
 
-def test_nothing_more_is_read_of_partitions_while_their_positions_are_committed() -> None:
+def test_partitions_are_not_read_while_their_positions_are_committed() -> None:
     member = Member(auto_commit_interval_ms=100_000)
     member.join(TP0, TP1)
     member.group.seek(TP0, 5)
@@ -313,7 +313,7 @@ def test_topics_without_a_name_wait_for_metadata() -> None:
     assert member.told[1:] == [("assigned", [OTHER])]
 
 
-def test_a_wait_for_names_sends_no_more_heartbeats_than_usual() -> None:
+def test_wait_for_topic_names_sends_no_extra_heartbeats() -> None:
     member = Member(partitions={TOPIC: 2})
     member.joining()
     member.respond(answer(1, [TP0, OTHER]))
@@ -323,7 +323,7 @@ def test_a_wait_for_names_sends_no_more_heartbeats_than_usual() -> None:
     assert member.sent() == []
 
 
-def test_a_wait_for_names_does_not_shorten_other_waits() -> None:
+def test_wait_for_topic_names_does_not_shorten_other_waits() -> None:
     member = Member(partitions={TOPIC: 2})
     member.joining()
     member.respond(answer(1, [TP0, OTHER]))
@@ -333,7 +333,7 @@ def test_a_wait_for_names_does_not_shorten_other_waits() -> None:
     assert member.manager.poll(member.clock.now_ms()).wait_ms > 1_000, "until the application polls"
 
 
-def test_a_late_application_that_leaves_anyway_is_not_awaited(member: Member) -> None:
+def test_heartbeat_thread_rests_while_a_late_member_leaves(member: Member) -> None:
     member.join(TP0)
     steps = member.manager.revoke_all()
     next(steps)
@@ -352,7 +352,7 @@ def test_an_owned_topic_keeps_its_name_when_the_metadata_loses_it(member: Member
     assert member.told[1:] == [("revoked", [TP0]), ("assigned", [])]
 
 
-def test_an_assignment_that_changes_while_one_is_told_comes_after_it(member: Member) -> None:
+def test_new_assignment_waits_for_the_running_callback(member: Member) -> None:
     member.join()
 
     def change() -> None:
@@ -391,7 +391,7 @@ def test_a_callback_that_fails_does_not_stop_the_rebalance(member: Member, what:
 
 
 @pytest.mark.parametrize(("what", "told"), [("on_revoked", "revoked"), ("on_assigned", "assigned")])
-def test_a_callback_that_is_woken_up_is_called_again(member: Member, what: str, told: str) -> None:
+def test_interrupted_callback_is_called_again(member: Member, what: str, told: str) -> None:
     member.join(TP0)
 
     def once() -> None:
@@ -409,7 +409,7 @@ def test_a_callback_that_is_woken_up_is_called_again(member: Member, what: str, 
     assert member.state == "STABLE"
 
 
-def test_a_member_that_is_fenced_while_it_revokes(member: Member) -> None:
+def test_member_fenced_during_revocation_loses_its_partitions(member: Member) -> None:
     member.join(TP0, TP1)
 
     def fence() -> None:
@@ -480,7 +480,7 @@ def test_a_coordinator_that_loads_is_asked_again_after_a_backoff(member: Member)
     assert member.beat().member_epoch == 1
 
 
-def test_a_lost_connection_is_a_lost_coordinator(member: Member) -> None:
+def test_lost_connection_starts_a_coordinator_lookup(member: Member) -> None:
     member.join(TP0)
     member.next_beat()
     member.client.disconnect(member.group.coordinator_node.id_string)
@@ -503,7 +503,7 @@ FATAL = [
 
 
 @pytest.mark.parametrize(("error", "raised", "text"), FATAL)
-def test_an_error_that_no_retry_mends_is_raised_by_each_poll(error: int, raised: type[KafkaError], text: str) -> None:
+def test_fatal_error_is_raised_by_each_poll(error: int, raised: type[KafkaError], text: str) -> None:
     member = Member(group={"group_remote_assignor": "mine", "group_instance_id": "i"})
     member.join(TP0)
     member.next_beat()
@@ -516,7 +516,7 @@ def test_an_error_that_no_retry_mends_is_raised_by_each_poll(error: int, raised:
     assert member.sent() == []
 
 
-def test_another_subscription_ends_a_fatal_error(member: Member) -> None:
+def test_new_subscription_clears_a_fatal_error(member: Member) -> None:
     member.joining()
     member.respond(answer(0, error=GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(GroupAuthorizationError):
@@ -572,9 +572,7 @@ def test_unsubscribing_forgets_a_missing_acl(member: Member) -> None:
 
 
 @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND])
-def test_leaving_a_group_that_does_not_know_the_member(
-    member: Member, error: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_member_leaves_without_a_warning(member: Member, error: int, caplog: pytest.LogCaptureFixture) -> None:
     member.join(TP0)
     left = member.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test")
     member.respond(answer(-1, error=error))
@@ -622,7 +620,7 @@ def test_a_commit_of_a_late_member_names_the_missing_poll(member: Member) -> Non
     assert "Its generation was 1, and is none now" in str(raised.value)
 
 
-def test_an_answer_that_comes_after_leaving_is_ignored() -> None:
+def test_response_after_leaving_is_ignored() -> None:
     member = Member(group={"rebalance_timeout_ms": 3_000})
     member.clock.advance(60_000)
     member.join(TP0)
@@ -648,7 +646,7 @@ def test_an_answer_that_comes_after_leaving_is_ignored() -> None:
         ("i", GroupMembershipOperation.REMAIN_IN_GROUP, -2),
     ],
 )
-def test_leaving(instance_id: str | None, operation: str, epoch: int | None) -> None:
+def test_leaving_heartbeat_has_the_final_epoch(instance_id: str | None, operation: str, epoch: int | None) -> None:
     member = Member(group={"group_instance_id": instance_id})
     member.join(TP0)
     member.coordinator.revoke_all()
@@ -663,7 +661,7 @@ def test_leaving(instance_id: str | None, operation: str, epoch: int | None) -> 
     assert future.succeeded
 
 
-def test_leaving_without_a_coordinator(member: Member) -> None:
+def test_leaving_without_a_coordinator_sends_nothing(member: Member) -> None:
     member.join(TP0)
     member.coordinator.lookup.mark_unknown("test")
     member.coordinator.revoke_all()
@@ -673,7 +671,7 @@ def test_leaving_without_a_coordinator(member: Member) -> None:
     assert member.sent() == []
 
 
-def test_a_member_that_was_fenced_has_lost_its_partitions_when_it_leaves(member: Member) -> None:
+def test_fenced_member_loses_its_partitions_when_it_leaves(member: Member) -> None:
     member.join(TP0)
     member.next_beat()
     member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
@@ -683,7 +681,7 @@ def test_a_member_that_was_fenced_has_lost_its_partitions_when_it_leaves(member:
     assert member.state == "UNSUBSCRIBED"
 
 
-def test_a_member_that_is_fenced_while_it_prepares_to_leave(member: Member) -> None:
+def test_member_fenced_while_leaving_sends_no_leave(member: Member) -> None:
     member.join(TP0)
     member.next_beat()
     member.group.listener.on_revoked = lambda: member.respond(answer(0, error=UNKNOWN_MEMBER_ID))
@@ -738,7 +736,7 @@ def test_a_synchronous_commit_is_repeated_with_the_new_epoch(member: Member) -> 
     assert epochs == [1, 8]
 
 
-def test_an_asynchronous_commit_with_an_old_epoch_may_be_tried_again(member: Member) -> None:
+def test_async_commit_with_an_old_epoch_is_retriable(member: Member) -> None:
     member.join(TP0)
     failures: list[Exception | None] = []
 
@@ -823,7 +821,7 @@ def test_the_group_metadata_of_a_member_that_has_left_is_empty(member: Member) -
     assert (member.coordinator.group_metadata.generation_id, member.coordinator.group_metadata.member_id) == (-1, "")
 
 
-def test_rebalances_cannot_be_asked_for(member: Member, caplog: pytest.LogCaptureFixture) -> None:
+def test_rejoin_requests_are_ignored_with_a_warning(member: Member, caplog: pytest.LogCaptureFixture) -> None:
     member.join(TP0)
     member.coordinator.request_rejoin("a reason")
     member.poll()
@@ -831,7 +829,7 @@ def test_rebalances_cannot_be_asked_for(member: Member, caplog: pytest.LogCaptur
     assert "a reason" in caplog.text
 
 
-def test_metrics(member: Member) -> None:
+def test_metrics_count_rebalances_and_heartbeats(member: Member) -> None:
     assert member.group.metric("last-rebalance-seconds-ago") == -1
     member.join(TP0)
     assert member.group.metric("rebalance-total") == 1
@@ -851,7 +849,7 @@ def test_metrics(member: Member) -> None:
     assert not [name for name in member.group.metrics.metrics if name.name.startswith(("join-", "sync-"))]
 
 
-def test_a_rebalance_is_told_in_one_line(member: Member, caplog: pytest.LogCaptureFixture) -> None:
+def test_rebalance_is_logged_in_one_line(member: Member, caplog: pytest.LogCaptureFixture) -> None:
     """At info level: the time it took, the epoch, what moved, and why."""
     caplog.set_level("INFO", "pykclient")
     member.join(TP0)
@@ -914,7 +912,7 @@ def test_an_interrupted_call_sends_all_fields_again(member: Member) -> None:
     assert member.owned(member.beat()) == {topic_id(TOPIC): [0]}
 
 
-def test_states_are_reported(member: Member) -> None:
+def test_reported_state_follows_the_membership(member: Member) -> None:
     def reported() -> str:
         state: MemberState = member.coordinator.membership.state
         return state.reported

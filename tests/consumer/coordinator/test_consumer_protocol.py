@@ -30,7 +30,7 @@ subscriptions = st.builds(
 
 
 @given(subscriptions, st.integers(0, HIGHEST_VERSION))
-def test_subscriptions_in_all_versions(subscription: Subscription, version: int) -> None:
+def test_subscriptions_round_trip_in_all_versions(subscription: Subscription, version: int) -> None:
     read = deserialize_subscription(serialize_subscription(subscription, version))
     assert read.topics == sorted(subscription.topics)
     assert read.user_data == subscription.user_data
@@ -40,7 +40,7 @@ def test_subscriptions_in_all_versions(subscription: Subscription, version: int)
 
 
 @given(partitions, user_data, st.integers(0, HIGHEST_VERSION))
-def test_assignments_in_all_versions(given_out: list[TopicPartition], data: bytes | None, version: int) -> None:
+def test_assignments_round_trip_per_version(given_out: list[TopicPartition], data: bytes | None, version: int) -> None:
     read = deserialize_assignment(serialize_assignment(Assignment(given_out, data), version))
     assert sorted(read.partitions) == sorted(given_out)
     assert read.user_data == data
@@ -54,7 +54,7 @@ def test_newer_versions_are_read_as_the_newest_known(subscription: Subscription)
 
 
 @given(st.binary(max_size=60))
-def test_hostile_bytes(data: bytes) -> None:
+def test_random_bytes_raise_protocol_errors_only(data: bytes) -> None:
     for read in (deserialize_subscription, deserialize_assignment):
         try:
             read(data)
@@ -63,20 +63,20 @@ def test_hostile_bytes(data: bytes) -> None:
 
 
 @given(subscriptions, st.data())
-def test_truncated_bytes(subscription: Subscription, data: st.DataObject) -> None:
+def test_truncated_bytes_are_refused(subscription: Subscription, data: st.DataObject) -> None:
     encoded = serialize_subscription(subscription)
     with pytest.raises(RemoteProtocolError):
         deserialize_subscription(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff\x00\x00\x00\x00", b"\x00\x00\x7f\xff\xff\xff"])
-def test_particular_garbage(data: bytes) -> None:
+def test_malformed_bytes_are_refused(data: bytes) -> None:
     for read in (deserialize_subscription, deserialize_assignment):
         with pytest.raises(RemoteProtocolError):
             read(data)
 
 
-def test_negative_partitions() -> None:
+def test_negative_partitions_are_refused() -> None:
     encoded = serialize_assignment(Assignment([TopicPartition("t", 1)]))
     with pytest.raises(RemoteProtocolError, match="-1"):
         deserialize_assignment(

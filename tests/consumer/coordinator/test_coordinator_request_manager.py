@@ -96,14 +96,14 @@ def test_one_lookup_at_a_time_finds_the_coordinator(lookup: Lookup) -> None:
     assert lookup.manager.poll(lookup.clock.now_ms()) is NOTHING, "nobody needs it now"
 
 
-def test_a_member_needs_it_always(lookup: Lookup) -> None:
+def test_members_always_look_up_the_coordinator(lookup: Lookup) -> None:
     lookup.join()
     lookup.find()
     lookup.manager.mark_unknown("no answer")
     assert lookup.asks() is not None
 
 
-def test_pauses_grow_until_it_is_found(lookup: Lookup) -> None:
+def test_backoff_grows_until_the_coordinator_is_found(lookup: Lookup) -> None:
     lookup.manager.look_up()
     pauses = []
     for _ in range(6):
@@ -121,7 +121,7 @@ def test_pauses_grow_until_it_is_found(lookup: Lookup) -> None:
     assert lookup.waits_ms() <= 120, "another lookup begins with a short pause"
 
 
-def test_each_failure_asks_for_metadata_and_counts(lookup: Lookup) -> None:
+def test_each_failure_requests_metadata_and_is_counted(lookup: Lookup) -> None:
     lookup.group.client.update_metadata(lookup.group.client._last_metadata_update)
     assert not lookup.group.metadata.update_requested
     lookup.manager.look_up()
@@ -131,14 +131,14 @@ def test_each_failure_asks_for_metadata_and_counts(lookup: Lookup) -> None:
     assert isinstance(lookup.manager.last_error, CoordinatorNotAvailableError)
 
 
-def test_no_broker_can_be_connected_to(lookup: Lookup) -> None:
+def test_unreachable_brokers_back_off_the_lookup(lookup: Lookup) -> None:
     lookup.group.client.set_unreachable(lookup.group.node, 10_000)
     lookup.manager.look_up()
     assert 0 < lookup.waits_ms() <= 120
     assert "no broker can be connected to" in str(lookup.manager.last_error)
 
 
-def test_a_lost_connection_is_a_failed_lookup(lookup: Lookup) -> None:
+def test_lost_connection_fails_the_lookup(lookup: Lookup) -> None:
     lookup.manager.look_up()
     lookup.asked().future.raise_error(DisconnectError("lost"))
     assert 0 < lookup.waits_ms() < FOREVER_MS
@@ -160,7 +160,7 @@ def test_a_fatal_error_is_raised_once_and_the_lookups_go_on(lookup: Lookup, join
     assert lookup.asks() is not None
 
 
-def test_a_fatal_error_that_has_passed_is_not_raised(lookup: Lookup) -> None:
+def test_outdated_fatal_error_is_not_raised(lookup: Lookup) -> None:
     lookup.manager.look_up()
     lookup.asked().future.raise_error(AuthenticationError("wrong password"))
     lookup.clock.advance(lookup.waits_ms())
@@ -168,7 +168,7 @@ def test_a_fatal_error_that_has_passed_is_not_raised(lookup: Lookup) -> None:
     lookup.manager.raise_fatal_error()
 
 
-def test_a_coordinator_that_cannot_be_connected_to_is_looked_up_again_after_a_pause(lookup: Lookup) -> None:
+def test_unreachable_coordinator_is_looked_up_again_after_a_backoff(lookup: Lookup) -> None:
     """After a broker has failed, it is still named as the coordinator for a while."""
     lookup.group.client.backoff(COORDINATOR, 10_000)
     lookup.manager.look_up()
@@ -182,7 +182,7 @@ def test_a_coordinator_that_cannot_be_connected_to_is_looked_up_again_after_a_pa
     assert lookup.manager.failures == 3
 
 
-def test_an_answer_about_several_groups(lookup: Lookup) -> None:
+def test_response_about_several_groups_is_refused(lookup: Lookup) -> None:
     lookup.manager.look_up()
     response = find_coordinator(BROKER)
     response.coordinators = [*response.coordinators, FindCoordinatorResponse.Coordinator()]
@@ -191,7 +191,7 @@ def test_an_answer_about_several_groups(lookup: Lookup) -> None:
         lookup.manager.raise_fatal_error()
 
 
-def test_finding_it_restarts_the_session_and_wakes_the_heartbeat_thread(lookup: Lookup) -> None:
+def test_found_coordinator_restarts_the_session_and_wakes_heartbeats(lookup: Lookup) -> None:
     lookup.join()
     seen = lookup.membership.signals
     lookup.clock.advance(10_001)

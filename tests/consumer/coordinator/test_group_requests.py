@@ -54,14 +54,14 @@ def written(builder: RequestBuilder, version: int) -> Any:
 @pytest.mark.parametrize(
     ("name", "version"), [(name, version) for name, builder in BUILDERS.items() for version in versions(builder)]
 )
-def test_each_version(name: str, version: int) -> None:
+def test_requests_name_the_group_in_every_version(name: str, version: int) -> None:
     read = written(BUILDERS[name], version)
     groups = [read.group_id] if hasattr(read, "group_id") else [read.key, *read.coordinator_keys]
     groups += [group.group_id for group in getattr(read, "groups", ())]
     assert "g" in groups
 
 
-def test_topics_go_by_id_only_if_all_ids_are_known() -> None:
+def test_topic_ids_are_used_only_if_all_are_known() -> None:
     assert BUILDERS["commit by id"].latest_allowed_version == 10
     assert BUILDERS["fetch by id"].latest_allowed_version == 10
     other = {**OFFSETS, TopicPartition("other", 0): OffsetAndMetadata(1)}
@@ -91,7 +91,7 @@ def test_static_members_need_newer_versions(builder: RequestBuilder, since: int)
             assert written(builder, version).group_instance_id == "i"
 
 
-def test_reasons_are_cut() -> None:
+def test_reasons_are_cut_to_255_characters() -> None:
     join = group_requests.join_group(CONFIG, GENERATION, "consumer", [], "x" * 300)
     assert len(written(join, 9).reason) == 255
     assert written(join, 7).reason is None

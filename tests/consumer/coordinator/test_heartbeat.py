@@ -48,7 +48,7 @@ def test_a_failed_heartbeat_is_repeated_after_a_growing_backoff(heartbeat: Heart
     assert heartbeat.time_to_next_event(clock.now_ms()) == 10
 
 
-def test_the_session_ends_without_answers(heartbeat: Heartbeat, clock: MockClock) -> None:
+def test_session_expires_without_responses(heartbeat: Heartbeat, clock: MockClock) -> None:
     clock.advance(299)
     heartbeat.sent_heartbeat(clock.now_ms())
     assert not heartbeat.session_timeout_expired(clock.now_ms())
@@ -61,7 +61,7 @@ def test_the_session_ends_without_answers(heartbeat: Heartbeat, clock: MockClock
     assert not heartbeat.session_timeout_expired(clock.now_ms())
 
 
-def test_the_application_must_poll(heartbeat: Heartbeat, clock: MockClock) -> None:
+def test_poll_timeout_expires_without_polls(heartbeat: Heartbeat, clock: MockClock) -> None:
     clock.advance(899)
     heartbeat.poll(clock.now_ms())
     clock.advance(899)
@@ -73,7 +73,7 @@ def test_the_application_must_poll(heartbeat: Heartbeat, clock: MockClock) -> No
     assert not heartbeat.poll_timeout_expired(clock.now_ms())
 
 
-def test_the_next_event_is_the_first_of_the_three(heartbeat: Heartbeat, clock: MockClock) -> None:
+def test_next_event_is_the_earliest_of_three_deadlines(heartbeat: Heartbeat, clock: MockClock) -> None:
     heartbeat.reset_timeouts()
     assert heartbeat.time_to_next_event(clock.now_ms()) == 100
     clock.advance(250)

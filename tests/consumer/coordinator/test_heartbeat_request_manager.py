@@ -61,7 +61,7 @@ def heartbeats() -> Heartbeats:
     return Heartbeats()
 
 
-def test_none_before_the_group_is_joined() -> None:
+def test_no_heartbeats_are_sent_before_joining() -> None:
     group = GroupHarness()
     group.find_coordinator()
     assert group.member.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
@@ -69,7 +69,7 @@ def test_none_before_the_group_is_joined() -> None:
     assert group.member.heartbeats.poll(group.clock.now_ms() + SESSION_MS) is NOTHING
 
 
-def test_one_each_interval(heartbeats: Heartbeats) -> None:
+def test_one_heartbeat_is_sent_per_interval(heartbeats: Heartbeats) -> None:
     assert INTERVAL_MS - 50 < heartbeats.waits_ms() <= INTERVAL_MS
     heartbeats.clock.advance(2_000)
     assert 950 < heartbeats.waits_ms() <= 1_000, "also from one poll to the next"
@@ -91,7 +91,7 @@ def test_heartbeats_continue_while_others_join(heartbeats: Heartbeats) -> None:
     assert heartbeats.beat()
 
 
-def test_none_without_a_coordinator(heartbeats: Heartbeats) -> None:
+def test_no_heartbeats_are_sent_without_a_coordinator(heartbeats: Heartbeats) -> None:
     """An overdue heartbeat must not end the waits of polls that cannot send it."""
     heartbeats.coordinator.mark_unknown("test")
     heartbeats.clock.advance(INTERVAL_MS)
@@ -99,7 +99,7 @@ def test_none_without_a_coordinator(heartbeats: Heartbeats) -> None:
 
 
 @pytest.mark.parametrize("error", [NOT_COORDINATOR, LOAD_IN_PROGRESS, 30, -1])
-def test_a_failed_one_is_repeated_after_a_growing_pause(heartbeats: Heartbeats, error: int) -> None:
+def test_failed_heartbeat_is_retried_with_growing_backoff(heartbeats: Heartbeats, error: int) -> None:
     request = heartbeats.beat()
     pauses = []
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_failed_one_is_repeated_after_a_growing_pause(heartbeats: Heartbeats, 
     assert heartbeats.membership.state is STABLE
 
 
-def test_a_refusal_that_no_retry_mends_is_logged_once(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
+def test_fatal_refusal_is_logged_once(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
     """The member keeps trying until its session expires, and the log must say why it is lost then."""
     request = heartbeats.beat()
     for _ in range(3):
@@ -131,20 +131,18 @@ def test_a_refusal_that_no_retry_mends_is_logged_once(heartbeats: Heartbeats, ca
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2
 
 
-def test_a_coordinator_that_loads_is_no_reason_to_warn(
-    heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_loading_coordinator_causes_no_warning(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
     answer(heartbeats.beat(), heartbeat(LOAD_IN_PROGRESS))
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_lost_connection_is_a_lost_coordinator(heartbeats: Heartbeats) -> None:
+def test_lost_connection_marks_the_coordinator_unknown(heartbeats: Heartbeats) -> None:
     heartbeats.beat().future.raise_error(DisconnectError("lost"))
     assert heartbeats.coordinator.unknown
     assert not heartbeats.membership.heartbeat.in_flight
 
 
-def test_a_silent_coordinator_is_given_up(heartbeats: Heartbeats) -> None:
+def test_silent_coordinator_is_marked_unknown(heartbeats: Heartbeats) -> None:
     heartbeats.beat()
     heartbeats.clock.advance(SESSION_MS - INTERVAL_MS)
     assert heartbeats.poll() == []
@@ -152,7 +150,7 @@ def test_a_silent_coordinator_is_given_up(heartbeats: Heartbeats) -> None:
     assert heartbeats.membership.state is STABLE
 
 
-def test_a_rebalance_of_others(heartbeats: Heartbeats) -> None:
+def test_rebalance_error_requests_a_rejoin(heartbeats: Heartbeats) -> None:
     answer(heartbeats.beat(), heartbeat(REBALANCE_IN_PROGRESS))
     assert heartbeats.membership.rejoin_needed
     assert heartbeats.membership.state is STABLE
@@ -160,7 +158,7 @@ def test_a_rebalance_of_others(heartbeats: Heartbeats) -> None:
 
 
 @pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID])
-def test_the_membership_has_ended(heartbeats: Heartbeats, error: int) -> None:
+def test_fatal_error_ends_membership(heartbeats: Heartbeats, error: int) -> None:
     answer(heartbeats.beat(), heartbeat(error))
     assert heartbeats.membership.state is UNJOINED
     assert heartbeats.membership.member_id == ("m" if error == ILLEGAL_GENERATION else "")
@@ -169,7 +167,7 @@ def test_the_membership_has_ended(heartbeats: Heartbeats, error: int) -> None:
 
 
 @pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID])
-def test_a_response_to_an_old_generation(heartbeats: Heartbeats, error: int) -> None:
+def test_response_to_an_old_generation_is_ignored(heartbeats: Heartbeats, error: int) -> None:
     request = heartbeats.beat()
     heartbeats.membership.begin_rebalance()
     heartbeats.membership.joined(Generation(2, "m", "range"))
@@ -178,7 +176,7 @@ def test_a_response_to_an_old_generation(heartbeats: Heartbeats, error: int) -> 
     assert heartbeats.manager.failure is None
 
 
-def test_an_application_that_does_not_poll(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
+def test_member_that_does_not_poll_leaves(heartbeats: Heartbeats, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(POLL_MS // INTERVAL_MS - 1):
         answer(heartbeats.beat(), heartbeat())
     heartbeats.clock.advance(INTERVAL_MS)
@@ -189,7 +187,7 @@ def test_an_application_that_does_not_poll(heartbeats: Heartbeats, caplog: pytes
     assert isinstance(message_of(request), LeaveGroupRequest)
 
 
-def test_an_application_that_polls(heartbeats: Heartbeats) -> None:
+def test_polls_keep_the_member_in_the_group(heartbeats: Heartbeats) -> None:
     for _ in range(2 * POLL_MS // INTERVAL_MS):
         answer(heartbeats.beat(), heartbeat())
         heartbeats.membership.poll_heartbeat(heartbeats.clock.now_ms())

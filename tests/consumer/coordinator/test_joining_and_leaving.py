@@ -64,7 +64,7 @@ def is_a(kind: type) -> Any:
 
 
 class TestFinding:
-    def test_found(self, group: GroupHarness) -> None:
+    def test_coordinator_gets_a_connection_of_its_own(self, group: GroupHarness) -> None:
         assert group.coordinator.coordinator_unknown
         group.find_coordinator()
         assert not group.coordinator.coordinator_unknown
@@ -72,7 +72,7 @@ class TestFinding:
         assert group.coordinator_node.id == 2**31 - 1 - group.node.id
         assert group.coordinator_node.port == group.node.port
 
-    def test_retries_with_backoff(self, group: GroupHarness) -> None:
+    def test_failed_lookups_are_retried_with_backoff(self, group: GroupHarness) -> None:
         group.prepare(
             find_coordinator(group.node, COORDINATOR_NOT_AVAILABLE),
             find_coordinator(group.node, LOAD_IN_PROGRESS),
@@ -82,30 +82,30 @@ class TestFinding:
         assert group.coordinator.ensure_coordinator_ready(group.timer())
         assert 200 <= group.clock.now_ms() - start < 1000
 
-    def test_gives_up_with_the_timer_and_tells_why(self, group: GroupHarness) -> None:
+    def test_lookup_times_out_with_the_last_error(self, group: GroupHarness) -> None:
         for _ in range(20):
             group.prepare(find_coordinator(group.node, COORDINATOR_NOT_AVAILABLE))
         assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
         assert group.coordinator.lookup.last_error is not None
 
-    def test_without_any_broker(self, group: GroupHarness) -> None:
+    def test_lookup_without_a_broker_times_out(self, group: GroupHarness) -> None:
         group.client.set_unreachable(group.node, 100_000)
         assert not group.coordinator.ensure_coordinator_ready(group.timer(300))
         assert "no broker" in str(group.coordinator.lookup.last_error)
 
-    def test_authorization_is_raised(self, group: GroupHarness) -> None:
+    def test_authorization_error_is_raised(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node, GROUP_AUTHORIZATION_FAILED))
         with pytest.raises(GroupAuthorizationError, match="a-group"):
             group.coordinator.ensure_coordinator_ready(group.timer())
 
-    def test_authentication_is_raised_once(self, group: GroupHarness) -> None:
+    def test_authentication_error_is_raised_once(self, group: GroupHarness) -> None:
         group.client.create_pending_authentication_error(group.node, 100)
         with pytest.raises(AuthenticationError):
             group.coordinator.ensure_coordinator_ready(group.timer())
         group.clock.advance(200)
         group.find_coordinator()
 
-    def test_a_lost_connection_makes_it_unknown(self, group: GroupHarness) -> None:
+    def test_lost_connection_makes_the_coordinator_unknown(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.client.backoff(group.coordinator_node, 100)
         assert group.coordinator.coordinator_unknown
@@ -113,7 +113,7 @@ class TestFinding:
         group.find_coordinator()
 
     @pytest.mark.parametrize("version", [0, 3, 4, 6])
-    def test_old_and_new_versions(self, group: GroupHarness, version: int) -> None:
+    def test_old_and_new_lookup_versions_are_supported(self, group: GroupHarness, version: int) -> None:
         group.client.set_api_versions(10, 0, version)
         response = find_coordinator(group.node)
         if version < 4:
@@ -135,7 +135,7 @@ class TestJoining:
         assert group.metric("join-total") == 1
         assert group.metric("last-rebalance-seconds-ago") == 0
 
-    def test_attempts_that_fail_are_not_counted(self, group: GroupHarness) -> None:
+    def test_failed_attempts_are_not_counted_in_metrics(self, group: GroupHarness) -> None:
         """A first JoinGroup is refused with a member id. It says nothing about how long joining takes."""
         group.prepare(find_coordinator(group.node), join(-1, error=MEMBER_ID_REQUIRED), join(1))
         group.prepare(sync(error=REBALANCE_IN_PROGRESS), join(2), sync(TP0))
@@ -143,7 +143,7 @@ class TestJoining:
         assert group.metric("join-total") == 2
         assert group.metric("sync-total") == 1
 
-    def test_the_requests(self, group: GroupHarness) -> None:
+    def test_join_and_sync_requests_have_all_fields(self, group: GroupHarness) -> None:
         sent: list[Any] = []
         group.prepare(find_coordinator(group.node))
         group.client.prepare_response(join(7), noting(sent))
@@ -166,7 +166,7 @@ class TestJoining:
         assert seen[0].member_id == "given"
         assert group.member.membership.member_id == "given"
 
-    def test_a_join_outlives_the_timer(self, group: GroupHarness) -> None:
+    def test_join_continues_across_polls(self, group: GroupHarness) -> None:
         group.find_coordinator()
         assert not group.coordinator.poll(group.timer(0))
         assert group.member.membership.state is PREPARING_REBALANCE
@@ -187,14 +187,14 @@ class TestJoining:
         assert group.client.requests[0].request_timeout_ms == 65_000
 
     @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
-    def test_another_coordinator(self, group: GroupHarness, error: int) -> None:
+    def test_member_rejoins_through_the_new_coordinator(self, group: GroupHarness, error: int) -> None:
         group.prepare(find_coordinator(group.node), join(error=error))
         group.prepare(find_coordinator(group.node), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert group.member.membership.generation.generation_id == 2
         assert group.metric("failed-rebalance-total") == 1
 
-    def test_loading_backs_off_with_growing_pauses(self, group: GroupHarness) -> None:
+    def test_loading_coordinator_is_retried_with_growing_backoff(self, group: GroupHarness) -> None:
         group.find_coordinator()
         for _ in range(3):
             group.prepare(join(error=LOAD_IN_PROGRESS))
@@ -203,7 +203,7 @@ class TestJoining:
         assert group.coordinator.poll(group.timer())
         assert 500 < group.clock.now_ms() - start < 1200  # 100 + 200 + 400, each ±20 %
 
-    def test_the_backoff_holds_for_polls_without_time(self, group: GroupHarness) -> None:
+    def test_zero_timeout_polls_respect_the_backoff(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.prepare(join(error=LOAD_IN_PROGRESS))
         for _ in range(5):
@@ -215,7 +215,7 @@ class TestJoining:
         assert group.member.membership.state is STABLE
 
     @pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
-    def test_joins_again_at_once(self, group: GroupHarness, error: int) -> None:
+    def test_retriable_join_error_is_retried_at_once(self, group: GroupHarness, error: int) -> None:
         group.find_coordinator()
         group.prepare(join(error=error), join(2), sync(TP0))
         start = group.clock.now_ms()
@@ -240,7 +240,7 @@ class TestJoining:
         group.prepare(join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_another_protocol_type(self, group: GroupHarness) -> None:
+    def test_foreign_protocol_type_is_refused(self, group: GroupHarness) -> None:
         group.find_coordinator()
         response = join(1)
         response.protocol_type = "connect"
@@ -258,7 +258,7 @@ class TestJoining:
         group.prepare(sync(TP0))
         assert group.coordinator.poll(group.timer())
 
-    def test_a_lost_connection_during_the_join(self, group: GroupHarness) -> None:
+    def test_member_rejoins_after_a_lost_connection(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.client.prepare_response(None, disconnected=True)
         group.prepare(find_coordinator(group.node), join(1), sync(TP0))
@@ -277,7 +277,7 @@ class TestJoining:
 
 class TestSyncing:
     @pytest.mark.parametrize("error", [REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
-    def test_joins_again(self, group: GroupHarness, error: int) -> None:
+    def test_failed_sync_makes_the_member_rejoin(self, group: GroupHarness, error: int) -> None:
         seen: list[Any] = []
         group.prepare(find_coordinator(group.node), join(1), sync(error=error))
         group.client.prepare_response(join(2), noting(seen))
@@ -286,14 +286,14 @@ class TestSyncing:
         # An unknown member drops its id; the other errors keep it.
         assert seen[0].member_id == ("" if error == UNKNOWN_MEMBER_ID else MEMBER)
 
-    def test_a_coordinator_that_loads(self, group: GroupHarness) -> None:
+    def test_loading_coordinator_makes_the_member_rejoin(self, group: GroupHarness) -> None:
         """Java's poll() raises this; it is over in a moment."""
         group.prepare(find_coordinator(group.node), join(1), sync(error=LOAD_IN_PROGRESS), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert group.member.membership.generation.generation_id == 2
 
     @pytest.mark.parametrize("error", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE])
-    def test_another_coordinator(self, group: GroupHarness, error: int) -> None:
+    def test_member_rejoins_through_the_new_coordinator(self, group: GroupHarness, error: int) -> None:
         group.prepare(find_coordinator(group.node), join(1), sync(error=error))
         group.prepare(find_coordinator(group.node), join(2), sync(TP0))
         assert group.coordinator.poll(group.timer())
@@ -307,12 +307,12 @@ class TestSyncing:
         with pytest.raises(raised):
             group.coordinator.poll(group.timer())
 
-    def test_another_protocol_name(self, group: GroupHarness) -> None:
+    def test_foreign_protocol_name_is_refused(self, group: GroupHarness) -> None:
         group.prepare(find_coordinator(group.node), join(1), sync(TP0, protocol="roundrobin"))
         with pytest.raises(InconsistentGroupProtocolError, match="roundrobin"):
             group.coordinator.poll(group.timer())
 
-    def test_the_heartbeat_ends_the_membership_before_the_answer(self, group: GroupHarness) -> None:
+    def test_heartbeat_error_outdates_the_sync_response(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         group.client.respond(join(1))
@@ -333,7 +333,7 @@ class TestSyncing:
 
 
 class TestHeartbeats:
-    def test_a_heartbeat_when_due(self, group: GroupHarness) -> None:
+    def test_heartbeat_is_sent_when_due(self, group: GroupHarness) -> None:
         group.join(TP0)
         assert 0 < group.thread.run_once() <= 3_000
         assert not group.client.requests
@@ -341,14 +341,14 @@ class TestHeartbeats:
         assert group.metric("heartbeat-total") == 1
         assert group.member.membership.state is STABLE
 
-    def test_none_before_the_group_is_joined(self, group: GroupHarness) -> None:
+    def test_no_heartbeats_are_sent_before_joining(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         group.clock.advance(50_000)
         group.thread.run_once()
         assert len(group.client.requests) == 1  # JoinGroup
 
-    def test_a_rebalance_of_others(self, group: GroupHarness) -> None:
+    def test_rebalance_error_requests_a_rejoin(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.beat(REBALANCE_IN_PROGRESS)
         assert group.coordinator.rejoin_needed_or_pending()
@@ -364,14 +364,14 @@ class TestHeartbeats:
             (UNKNOWN_MEMBER_ID, NO_GENERATION),
         ],
     )
-    def test_the_membership_has_ended(self, group: GroupHarness, error: int, generation: Generation) -> None:
+    def test_fatal_error_ends_membership(self, group: GroupHarness, error: int, generation: Generation) -> None:
         group.join(TP0)
         group.beat(error)
         assert group.member.membership.state is UNJOINED
         assert group.member.membership.generation == generation
         assert group.coordinator.rejoin_needed_or_pending()
 
-    def test_an_answer_to_an_old_generation_means_nothing(self, group: GroupHarness) -> None:
+    def test_response_to_an_old_generation_is_ignored(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.clock.advance(3_001)
         group.thread.run_once()
@@ -384,7 +384,7 @@ class TestHeartbeats:
         assert group.member.membership.state is STABLE
         assert group.member.membership.generation.generation_id == 2
 
-    def test_a_rebalance_told_late_is_ignored(self, group: GroupHarness) -> None:
+    def test_late_rebalance_error_is_ignored(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.clock.advance(3_001)
         group.thread.run_once()
@@ -396,7 +396,7 @@ class TestHeartbeats:
         group.step()
         assert group.member.membership.rejoin_reason == "test"
 
-    def test_fenced_is_raised_by_poll(self) -> None:
+    def test_fenced_instance_error_is_raised_by_poll(self) -> None:
         group = GroupHarness(group={"group_instance_id": "i"})
         group.subscribe()
         group.join(TP0)
@@ -405,7 +405,7 @@ class TestHeartbeats:
             group.coordinator.poll(group.timer())
         assert group.member.membership.state is UNJOINED
 
-    def test_another_coordinator_is_looked_for_in_the_background(self, group: GroupHarness) -> None:
+    def test_moved_coordinator_is_looked_up_in_the_background(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.beat(NOT_COORDINATOR)
         assert group.coordinator.lookup.node is None
@@ -418,7 +418,7 @@ class TestHeartbeats:
         group.join(TP0)
         assert group.beat(LOAD_IN_PROGRESS) <= 120
 
-    def test_a_silent_coordinator_is_given_up(self, group: GroupHarness) -> None:
+    def test_silent_coordinator_is_marked_unknown(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.clock.advance(10_001)
         group.thread.run_once()
@@ -441,14 +441,14 @@ class TestHeartbeats:
         assert "max.poll.records" in caplog.text
         assert "max.poll.interval.ms=60000" in (group.member.membership.lost_because or "")
 
-    def test_polls_keep_the_member_in(self, group: GroupHarness) -> None:
+    def test_polls_keep_the_member_in_the_group(self, group: GroupHarness) -> None:
         group.join(TP0)
         for _ in range(30):
             group.beat()
             assert group.coordinator.poll(group.timer(0))
         assert group.member.membership.state is STABLE
 
-    def test_the_thread_that_failed_is_replaced(self, group: GroupHarness) -> None:
+    def test_failed_heartbeat_thread_is_replaced(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.thread.failure = KafkaError("broken")
         with pytest.raises(KafkaError, match="broken"):
@@ -489,7 +489,7 @@ class TestLeaving:
         group.coordinator.close(group.timer(), GroupMembershipOperation.REMAIN_IN_GROUP)
         assert not group.client.requests
 
-    def test_old_versions_name_the_member_otherwise(self, group: GroupHarness) -> None:
+    def test_old_leave_versions_have_one_member_id(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.client.set_api_versions(13, 0, 2)
         left: list[Any] = []
@@ -505,7 +505,7 @@ class TestLeaving:
         assert future.failed
         assert group.coordinator.leave_group(GroupMembershipOperation.DEFAULT, "test") is None
 
-    def test_closing_ends_with_the_timer(self, group: GroupHarness) -> None:
+    def test_close_ends_when_its_timer_expires(self, group: GroupHarness) -> None:
         group.join(TP0)
         start = group.clock.now_ms()
         group.coordinator.close(group.timer(500))
@@ -531,7 +531,7 @@ class TestLeaving:
         assert group.client.prepared_response_count() == 0
         assert [type(request.request_builder.message) for request in group.client.requests] == [JoinGroupRequest]
 
-    def test_closing_does_not_join_first(self) -> None:
+    def test_close_does_not_finish_a_pending_join(self) -> None:
         group = GroupHarness(auto_commit_interval_ms=10**9)
         group.subscribe()
         group.join(TP0)
@@ -567,7 +567,7 @@ class TestLeaving:
         assert 50 < group.clock.now_ms() - start < 2_000  # with the wait for JoinGroup, which is not answered
         assert not group.coordinator.coordinator_unknown, "only the other connection was lost"
 
-    def test_closing_leaves_over_the_first_connection_once_that_is_free(self) -> None:
+    def test_close_leaves_over_the_first_connection_once_free(self) -> None:
         group = self._rejoining()
         (joining,) = group.client.requests
 
@@ -581,9 +581,7 @@ class TestLeaving:
         group.coordinator.close(group.timer(10_000))
         assert [request.members[0].member_id for request in left] == [MEMBER]
 
-    def test_closing_does_not_wait_for_a_coordinator_that_is_lost_itself(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_close_does_not_wait_for_a_lost_coordinator(self, caplog: pytest.LogCaptureFixture) -> None:
         group = self._rejoining()
 
         def lose_both(request: Any) -> bool:
@@ -604,7 +602,7 @@ class TestLeaving:
         group.coordinator.close(group.timer(3_000))
         assert 3_000 <= group.clock.now_ms() - start < 3_500
 
-    def test_an_expired_member_leaves_over_the_connection_that_is_left(self) -> None:
+    def test_expired_member_leaves_over_the_remaining_connection(self) -> None:
         """Unlike on close, the connection stays open, so that LeaveGroup can wait behind SyncGroup there."""
         group = GroupHarness()
         group.subscribe()
@@ -619,7 +617,7 @@ class TestLeaving:
         node_id = group.coordinator_node.id_string
         assert sent == [(SyncGroupRequest, node_id), (LeaveGroupRequest, node_id)]
 
-    def test_a_join_that_is_answered_after_leaving(self, group: GroupHarness) -> None:
+    def test_join_response_after_leaving_is_ignored(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.coordinator.poll(group.timer(0))
         joined = group.client.requests[0]

@@ -59,11 +59,11 @@ def leaving() -> Leaving:
     return Leaving()
 
 
-def test_nothing_to_do(leaving: Leaving) -> None:
+def test_idle_manager_has_nothing_to_do(leaving: Leaving) -> None:
     assert leaving.manager.poll(leaving.clock.now_ms()) is NOTHING
 
 
-def test_leaving(leaving: Leaving) -> None:
+def test_member_leaves_with_a_reason(leaving: Leaving) -> None:
     future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", lost_because="why")
     assert future is not None
     assert leaving.membership.state is UNJOINED
@@ -79,7 +79,7 @@ def test_leaving(leaving: Leaving) -> None:
     assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is None, "there is no membership any more"
 
 
-def test_an_error_of_the_coordinator(leaving: Leaving) -> None:
+def test_coordinator_error_fails_the_leave(leaving: Leaving) -> None:
     future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     answer(leaving.request(), leave(UNKNOWN_MEMBER_ID))
     assert future is not None
@@ -103,7 +103,7 @@ def test_static_member_leaves_only_when_told(instance_id: str | None, operation:
     assert leaving.membership.state is UNJOINED
 
 
-def test_a_member_whose_generation_was_refused_is_in_the_group_still(leaving: Leaving) -> None:
+def test_member_with_a_refused_generation_still_leaves(leaving: Leaving) -> None:
     leaving.membership.reset_and_rejoin("ILLEGAL_GENERATION", reset_member_id=False)
     assert leaving.membership.state is UNJOINED
     assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is not None
@@ -112,13 +112,13 @@ def test_a_member_whose_generation_was_refused_is_in_the_group_still(leaving: Le
     assert leaving.membership.member_id == ""
 
 
-def test_without_a_coordinator(leaving: Leaving) -> None:
+def test_leave_without_a_coordinator_sends_nothing(leaving: Leaving) -> None:
     leaving.coordinator.mark_unknown("test")
     assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is None
     assert leaving.membership.state is UNJOINED
 
 
-def test_the_coordinator_is_lost(leaving: Leaving) -> None:
+def test_lost_connection_fails_the_leave(leaving: Leaving) -> None:
     future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     leaving.request().future.raise_error(DisconnectError("lost"))
     assert future is not None
@@ -159,7 +159,7 @@ def test_lost_leave_is_retried_after_backoff_on_close(leaving: Leaving) -> None:
     assert future.succeeded
 
 
-def test_another_error_ends_it(leaving: Leaving) -> None:
+def test_unexpected_error_ends_the_leave(leaving: Leaving) -> None:
     leaving.rejoin()
     future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test", is_closing=True)
     leaving.request().future.raise_error(KafkaError("test"))
@@ -168,7 +168,7 @@ def test_another_error_ends_it(leaving: Leaving) -> None:
     assert leaving.poll() == []
 
 
-def test_an_interrupted_call(leaving: Leaving) -> None:
+def test_interrupted_leave_is_sent_again(leaving: Leaving) -> None:
     leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")
     leaving.request()
     leaving.manager.reset()

@@ -40,7 +40,7 @@ LEGAL = {
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(STATES, STATES)), ids=lambda state: state.name)
-def test_each_edge(state: MemberState, to: MemberState) -> None:
+def test_only_listed_transitions_are_allowed(state: MemberState, to: MemberState) -> None:
     if (state, to) in LEGAL:
         assert move(state, to) is to
     else:
@@ -53,7 +53,7 @@ def test_the_table_has_every_state() -> None:
     assert [state for state in STATES if not state.sends_heartbeats] == [UNJOINED, PREPARING_REBALANCE]
 
 
-def test_generations() -> None:
+def test_generation_is_reset_without_an_id() -> None:
     assert NO_GENERATION.is_reset
     assert not NO_GENERATION.has_member_id
     kept = Generation(-1, "m", None)
@@ -66,7 +66,7 @@ STEP_NAMES = list(STEPS)
 
 
 @pytest.mark.parametrize("current", STEP_NAMES, ids=str)
-def test_only_steps_of_the_table(current: RebalanceStep) -> None:
+def test_only_listed_rebalance_steps_are_allowed(current: RebalanceStep) -> None:
     for to in STEPS:
         if to is RESTING or to in STEPS[current]:
             assert step(current, to) is to

@@ -85,7 +85,7 @@ def member(request: pytest.FixtureRequest) -> Classic:
     return made
 
 
-def test_heartbeats_from_the_second_on(member: Classic) -> None:
+def test_repeated_heartbeat_responses_are_not_parsed(member: Classic) -> None:
     assert not member.receive(), "the first one is parsed"
     before = member.group.metric("heartbeat-total")
     for _ in range(3):
@@ -97,14 +97,14 @@ def test_heartbeats_from_the_second_on(member: Classic) -> None:
     assert member.group.metric("heartbeat-response-time-max") == 5
 
 
-def test_the_session_goes_on(member: Classic) -> None:
+def test_unparsed_responses_keep_the_session_alive(member: Classic) -> None:
     for _ in range(10):  # for longer than session.timeout.ms
         member.receive()
     assert member.membership.state.name == "STABLE"
     assert not member.group.coordinator.lookup.unknown
 
 
-def test_another_response_is_parsed(member: Classic) -> None:
+def test_changed_response_is_parsed(member: Classic) -> None:
     member.receive()
     assert not member.receive(error=LOAD_IN_PROGRESS)
     member.group.clock.advance(1_000)
@@ -113,7 +113,7 @@ def test_another_response_is_parsed(member: Classic) -> None:
     assert not member.receive(error=LOAD_IN_PROGRESS), "an error never becomes the usual response"
 
 
-def test_a_call_that_waits_for_something_else_gets_every_response(member: Classic) -> None:
+def test_call_waiting_for_something_else_parses_every_response(member: Classic) -> None:
     member.receive()
     assert not member.receive(waits=False)
     assert member.receive()
@@ -141,7 +141,7 @@ def test_a_late_response_is_parsed(member: Classic) -> None:
     assert not receive(member.group, request, member.response())
 
 
-def test_while_a_heartbeat_is_in_flight_a_wait_ends_when_the_next_is_due(member: Classic) -> None:
+def test_wait_ends_when_the_next_heartbeat_is_due(member: Classic) -> None:
     """Nothing else would end it: the response does not."""
     member.group.clock.advance(member.interval_ms)
     result = member.manager.poll(member.group.clock.now_ms())
@@ -150,7 +150,7 @@ def test_while_a_heartbeat_is_in_flight_a_wait_ends_when_the_next_is_due(member:
     assert member.interval_ms - 50 < member.membership.time_to_next_event(member.group.clock.now_ms())
 
 
-def test_a_rebalance_is_noticed() -> None:
+def test_rebalance_error_is_parsed_each_time() -> None:
     member = Classic()
     member.receive()
     assert member.receive()
@@ -159,7 +159,7 @@ def test_a_rebalance_is_noticed() -> None:
     assert not member.receive(error=REBALANCE_IN_PROGRESS), "each time, as this member does not rejoin"
 
 
-def test_a_new_epoch_or_assignment_is_noticed() -> None:
+def test_new_epoch_or_assignment_is_parsed() -> None:
     member = Consumer()
     member.receive()
     assert member.receive()
@@ -171,7 +171,7 @@ def test_a_new_epoch_or_assignment_is_noticed() -> None:
     assert not receive(member.group, member.beat(), member.response(epoch=4, assignment=assignment))
 
 
-def test_an_earlier_epoch_is_not_taken_for_the_usual_one() -> None:
+def test_earlier_epoch_is_parsed() -> None:
     member = Consumer()
     member.receive()
     request = member.beat()
@@ -189,7 +189,7 @@ def test_a_heartbeat_that_is_due_at_once_ends_the_wait() -> None:
     assert member.manager.poll(member.group.clock.now_ms()).requests
 
 
-def test_a_response_that_arrives_before_an_earlier_one_is_handled_is_not_taken_for_it() -> None:
+def test_response_before_an_earlier_one_is_handled_is_parsed() -> None:
     member = Classic()
     first, second = member.beat(), member.beat()
     builder = second.builder
@@ -223,7 +223,7 @@ def due_at_once(member: Classic, early_ms: int, call_ms: int) -> bool:
     return bool(requests)
 
 
-def test_a_heartbeat_that_is_due_in_the_middle_of_a_call_leaves_when_the_call_begins(member: Classic) -> None:
+def test_heartbeat_due_during_a_call_is_sent_first(member: Classic) -> None:
     assert due_at_once(member, 400, 1_000)
     assert not due_at_once(member, 995, 1_000), "the next call is early enough"
     assert not due_at_once(member, 400, 300), "so is that"
@@ -231,7 +231,7 @@ def test_a_heartbeat_that_is_due_in_the_middle_of_a_call_leaves_when_the_call_be
     assert not due_at_once(member, 400, 0), "the application does not wait"
 
 
-def test_a_heartbeat_in_flight_is_not_hurried(member: Classic) -> None:
+def test_heartbeat_in_flight_sends_no_early_heartbeat(member: Classic) -> None:
     member.receive()
     member.beat()
     member.group.clock.advance(member.interval_ms - 400)
@@ -240,7 +240,7 @@ def test_a_heartbeat_in_flight_is_not_hurried(member: Classic) -> None:
     assert not member.manager.poll(now_ms).requests
 
 
-def test_a_commit_that_is_due_in_the_middle_of_a_call_is_sent_when_the_call_begins() -> None:
+def test_commit_due_during_a_call_is_sent_first() -> None:
     commits = Commits()
     commits.after_interval()
     commits.group.clock.advance(800)
@@ -251,7 +251,7 @@ def test_a_commit_that_is_due_in_the_middle_of_a_call_is_sent_when_the_call_begi
     assert not commits.manager.maybe_auto_commit_async(commits.group.clock.now_ms(), 1_000), "much too early"
 
 
-def test_a_sequence_of_calls_sends_when_they_begin() -> None:
+def test_heartbeats_are_sent_only_at_the_start_of_calls() -> None:
     """From the first heartbeat on, none needs a wait that ends in the middle of a call."""
     member = Classic()
     member.group.clock.auto_tick_ms = 0
@@ -297,7 +297,7 @@ class Commits:
         return receive(self.group, self.request(), commit({TP0: error}), **settings)
 
 
-def test_automatic_commits_from_the_second_on() -> None:
+def test_repeated_commit_responses_are_not_parsed() -> None:
     commits = Commits()
     assert not commits.after_interval(), "the first response is parsed"
     for _ in range(3):
@@ -316,7 +316,7 @@ def test_a_failed_commit_is_parsed_and_repeated_soon() -> None:
         assert commits.manager.time_to_next_auto_commit() <= 100
 
 
-def test_a_commit_that_somebody_waits_for_ends_the_wait() -> None:
+def test_awaited_commit_ends_the_wait() -> None:
     commits = Commits()
     commits.after_interval()
     assert commits.after_interval()
@@ -330,7 +330,7 @@ def test_a_commit_that_somebody_waits_for_ends_the_wait() -> None:
         assert future.succeeded
 
 
-def test_interceptors_are_told_of_each_commit() -> None:
+def test_interceptors_see_each_commit() -> None:
     class Interceptor:
         def __init__(self) -> None:
             self.told = 0

@@ -16,7 +16,7 @@ TYPES = st.dictionaries(st.integers(0, 80), st.sampled_from([GAP, *map(int, Ackn
 
 
 @given(TYPES)
-def test_ranges_say_the_same(types: dict[int, int]) -> None:
+def test_batches_preserve_all_acknowledgements(types: dict[int, int]) -> None:
     batches = Acknowledgements(types).batches()
     said: dict[int, int] = {}
     for first, last, kinds in batches:
@@ -28,7 +28,7 @@ def test_ranges_say_the_same(types: dict[int, int]) -> None:
     assert sum(last - first + 1 for first, last, _ in batches) == len(types), "they do not overlap"
 
 
-def test_long_runs_have_their_type_once() -> None:
+def test_long_runs_are_sent_with_one_type() -> None:
     types = dict.fromkeys(range(100), 1) | {5: 2} | dict.fromkeys(range(200, 203), 3)
     assert Acknowledgements(types).batches() == [
         AcknowledgementBatch(0, 5, [1, 1, 1, 1, 1, 2]),

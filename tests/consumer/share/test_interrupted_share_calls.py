@@ -111,11 +111,11 @@ def check_places(name: str, mode: str, every: int) -> None:
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_interrupted_at_some_places(name: str, mode: str) -> None:
+def test_share_consumer_survives_sampled_interruptions(name: str, mode: str) -> None:
     check_places(name, mode, 149)
 
 
-def test_unsubscribing_is_interrupted_before_the_member_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_unsubscribe_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     application = Application("implicit")
 
     def interrupt(reason: str) -> None:
@@ -132,5 +132,5 @@ def test_unsubscribing_is_interrupted_before_the_member_leaves(monkeypatch: pyte
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_interrupted_at_every_place(name: str, mode: str) -> None:
+def test_share_consumer_survives_interruptions_at_every_line(name: str, mode: str) -> None:
     check_places(name, mode, 1)

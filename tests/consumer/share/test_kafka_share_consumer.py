@@ -57,7 +57,7 @@ def states(one: FakeShareCluster, tp: TopicPartition = T0) -> list[str]:
 # --- implicit acknowledgement -----------------------------------------------------------------------------------------
 
 
-def test_the_next_poll_accepts() -> None:
+def test_next_poll_accepts_the_previous_records() -> None:
     one = cluster()
     assert numbers(poll(one)) == list(range(10))
     assert states(one) == ["acquired"] * 10
@@ -68,7 +68,7 @@ def test_the_next_poll_accepts() -> None:
     assert [fetch.share_session_epoch for fetch in fetches] == list(range(len(fetches)))
 
 
-def test_commits_accept() -> None:
+def test_commits_accept_the_last_records() -> None:
     one = cluster()
     poll(one)
     assert list(one.consumer.commit_sync().values()) == [None]
@@ -80,7 +80,7 @@ def test_commits_accept() -> None:
     assert states(one) == ["accept"] * 10
 
 
-def test_close_accepts_nothing_and_releases() -> None:
+def test_close_releases_unacknowledged_records() -> None:
     one = cluster()
     poll(one)
     one.consumer.close()
@@ -99,7 +99,7 @@ def test_acknowledge_needs_explicit_mode() -> None:
         one.consumer.acknowledge(poll(one)[0])
 
 
-def test_a_loop() -> None:
+def test_loop_accepts_returned_records_and_resumes() -> None:
     one = cluster(7, consumer_timeout_ms=500)
     loop = iter(one.consumer)
     assert numbers([next(loop), next(loop)]) == [0, 1]
@@ -111,7 +111,7 @@ def test_a_loop() -> None:
     assert next(one.consumer, None) is None
 
 
-def test_a_loop_that_closes() -> None:
+def test_close_ends_a_running_loop() -> None:
     one = cluster()
     seen = []
     for record in one.consumer:
@@ -123,7 +123,7 @@ def test_a_loop_that_closes() -> None:
 # --- explicit acknowledgement -----------------------------------------------------------------------------------------
 
 
-def test_each_type() -> None:
+def test_records_can_be_accepted_released_or_rejected() -> None:
     one = cluster(9, "explicit")
     outcomes = Outcomes()
     one.consumer.set_acknowledgement_commit_callback(outcomes)
@@ -266,7 +266,7 @@ def test_a_corrupt_batch_is_rejected() -> None:
     assert states(one) == ["accept", "accept", "reject", "reject", "accept"]
 
 
-def test_bytes_that_are_no_batch_are_released() -> None:
+def test_unreadable_bytes_are_released() -> None:
     broken = batch(0, values(2)) + bytes(8) + (3).to_bytes(4, "big") + bytes(20)
     one = FakeShareCluster({T0: SharePartition([broken], dict.fromkeys(range(4), "available"))})
     assert [record.offset for record in poll(one)] == [0, 1]
@@ -290,7 +290,7 @@ def test_gaps_alone_are_acknowledged() -> None:
     assert states(one) == ["gap"]
 
 
-def test_records_of_other_members_are_left() -> None:
+def test_records_of_other_members_are_not_returned() -> None:
     one = cluster(10)
     states_of = one.brokers.partitions[T0].states
     states_of.update(dict.fromkeys((0, 3, 4, 9), "of another member"))
@@ -319,7 +319,7 @@ def test_more_acquired_records_than_fetched_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_leader_that_has_changed(commit: bool) -> None:
+def test_acknowledgements_fail_after_a_leader_change(commit: bool) -> None:
     """The acknowledgement fails, whether it is sent alone or with a fetch, and the new leader delivers again."""
     one = FakeShareCluster({T0: SharePartition.of(values(4)), T1: SharePartition.of([])})
     outcomes = Outcomes()
@@ -380,7 +380,7 @@ def test_acknowledgements_fail_with_a_lost_session_and_records_come_again(commit
     assert states(one) == ["accept"] * 4
 
 
-def test_a_lost_connection() -> None:
+def test_acknowledgements_fail_with_a_lost_connection() -> None:
     one = cluster(4)
     outcomes = Outcomes()
     one.consumer.set_acknowledgement_commit_callback(outcomes)
@@ -451,7 +451,7 @@ def test_acknowledgements_of_a_fetch_fail_with_its_connection() -> None:
     assert {record.delivery_count for record in again} == {2}
 
 
-def test_without_a_callback_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_without_a_callback_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     one = cluster(4)
     poll(one)
     one.brokers.partitions[T0].release()
@@ -459,7 +459,7 @@ def test_without_a_callback_failures_are_logged(caplog: pytest.LogCaptureFixture
     assert "The acknowledgement of 4 records of t-0 failed" in caplog.text
 
 
-def test_a_callback_that_raises_and_one_that_calls_the_consumer(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callbacks_do_not_break_the_consumer(caplog: pytest.LogCaptureFixture) -> None:
     def callback(*_: Any) -> None:
         called.append(1)
         one.consumer.poll()
@@ -476,7 +476,7 @@ def test_a_callback_that_raises_and_one_that_calls_the_consumer(caplog: pytest.L
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_may_not_be_read() -> None:
+def test_unauthorized_topic_raises() -> None:
     def fetch(_: int, request: ShareFetchRequest) -> ShareFetchResponse:
         data = ShareFetchResponse.PartitionData(partition_index=0, error_code=29)
         topic = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=[data])
@@ -501,7 +501,7 @@ def test_a_topic_that_may_not_be_read() -> None:
         (81, "GroupMaxSizeReachedError", "group.share.max.size"),
     ],
 )
-def test_a_group_that_cannot_be_joined(code: int, kind: str, text: str) -> None:
+def test_join_errors_are_raised_by_each_poll(code: int, kind: str, text: str) -> None:
     one = cluster()
     one.brokers.overrides["ShareGroupHeartbeatRequest"] = lambda *_: ShareGroupHeartbeatResponse(error_code=code)
     for _ in range(2):
@@ -526,7 +526,7 @@ def test_a_member_that_the_coordinator_has_removed_joins_again() -> None:
     assert len({beat.member_id for beat in joins}) == 1
 
 
-def test_an_application_that_is_too_slow_leaves_and_joins_again() -> None:
+def test_slow_application_leaves_and_rejoins() -> None:
     one = cluster(max_poll_interval_ms=10_000)
     poll(one)
     one.clock.advance(20_000)
@@ -536,14 +536,14 @@ def test_an_application_that_is_too_slow_leaves_and_joins_again() -> None:
     assert numbers(poll(one)) == [4]
 
 
-def test_brokers_without_share_groups() -> None:
+def test_brokers_without_share_groups_are_refused() -> None:
     one = cluster(share_acquire_mode="record_limit")
     one.brokers.set_api_versions(ShareFetchRequest.API_KEY, 1, 1)
     with pytest.raises(UnsupportedVersionError, match=r"Share groups need Kafka 4\.1"):
         poll(one)
 
 
-def test_nothing_to_poll() -> None:
+def test_poll_without_a_subscription_is_refused() -> None:
     one = cluster()
     one.consumer.unsubscribe()
     assert one.consumer.subscription() is None
@@ -551,7 +551,7 @@ def test_nothing_to_poll() -> None:
         one.consumer.poll()
 
 
-def test_unsubscribe_releases_what_no_poll_has_returned() -> None:
+def test_unsubscribe_releases_unreturned_records() -> None:
     one = FakeShareCluster({T0: SharePartition.of(values(20)), T1: SharePartition.of(values(20))}, max_poll_records=5)
     first = poll(one)
     assert len(first) == 5
@@ -562,7 +562,7 @@ def test_unsubscribe_releases_what_no_poll_has_returned() -> None:
     assert every.count("available") == 35
 
 
-def test_wakeup() -> None:
+def test_wakeup_interrupts_a_poll_once() -> None:
     one = cluster()
     one.consumer.wakeup()
     with pytest.raises(WakeupError):
@@ -575,7 +575,7 @@ def test_wakeup() -> None:
     assert states(one) == ["accept"] * 10
 
 
-def test_one_thread_at_a_time() -> None:
+def test_second_thread_is_refused() -> None:
     one = cluster()
     errors: list[BaseException] = []
 
@@ -596,7 +596,7 @@ def test_one_thread_at_a_time() -> None:
     assert "KafkaShareConsumer is not safe for use by several threads" in str(errors[0])
 
 
-def test_the_background_sends_what_the_application_has_acknowledged() -> None:
+def test_background_thread_sends_acknowledgements() -> None:
     """An acknowledgement waits while a fetch is in flight, but not for the application's next call."""
     one = FakeShareCluster({T0: SharePartition.of(values(4)), T1: SharePartition.of([])})
     assert len(poll(one)) == 4
@@ -622,7 +622,7 @@ def test_fetched_records_whose_locks_have_expired_are_not_returned() -> None:
     assert {(record.partition, record.delivery_count) for record in again} == {(other.partition, 2)}
 
 
-def test_metrics() -> None:
+def test_metrics_count_records_and_acknowledgements() -> None:
     one = cluster()
     poll(one)
     one.consumer.commit_sync()

@@ -142,7 +142,7 @@ def test_other_records_wait_while_a_record_is_renewed(brokers: AnyKafka, topic: 
     assert numbers(read(consumer, 3, accept)) == [1, 2, 3]
 
 
-def test_a_member_for_asyncio(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+def test_asyncio_member_reads_and_renews(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
     """It reads records and columns, renews, and is cancelled; another member then finds nothing."""
 
     async def main() -> None:
@@ -188,7 +188,7 @@ def test_members_share_a_partition(brokers: AnyKafka, topic: str, join: Join) ->
     assert len(+by_member) == 3, "each has a part of the only partition"
 
 
-def test_a_record_that_cannot_be_deserialized(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_undeserializable_record_raises_and_can_be_rejected(brokers: AnyKafka, topic: str, join: Join) -> None:
     def small(data: bytes) -> int:
         if int(data) == 3:
             raise ValueError("three")
@@ -217,7 +217,7 @@ def test_a_record_that_cannot_be_deserialized(brokers: AnyKafka, topic: str, joi
     assert set(consumer.commit_sync().values()) == {None}
 
 
-def test_a_loop_accepts_what_it_has_received(brokers: AnyKafka, topic: str, join: Join) -> None:
+def test_loop_accepts_received_records(brokers: AnyKafka, topic: str, join: Join) -> None:
     produce(brokers, topic, 20)
     one = join(**{"consumer.timeout.ms": 20_000})
     assert numbers(list(islice(one, 7))) == list(range(7))

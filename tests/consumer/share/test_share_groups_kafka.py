@@ -59,7 +59,7 @@ def accept(_: Record) -> AcknowledgeType:
     return AcknowledgeType.ACCEPT
 
 
-def test_a_lock_that_expires(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
+def test_expired_lock_delivers_records_again(brokers: AnyKafka, topic: str, group_id: str, join: Join) -> None:
     brokers.create_topic(topic)
     set_group(brokers, group_id, record_lock_duration_ms=1_000)
     produce(brokers, topic, 5)

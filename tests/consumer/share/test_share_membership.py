@@ -239,13 +239,13 @@ EVENTS: dict[Edge, tuple[MemberState, Callable[[ShareMember], object]]] = {
 NOT_OF_SHARE_MEMBERS = {(PREPARE_LEAVING, UNSUBSCRIBED), (JOINING, STABLE), (RECONCILING, STABLE)}
 
 
-def test_each_edge_has_its_event() -> None:
+def test_every_transition_has_an_event() -> None:
     edges = {(state, to) for state, targets in TRANSITIONS.items() for to in targets}
     assert set(EVENTS) == edges - NOT_OF_SHARE_MEMBERS
 
 
 @pytest.mark.parametrize("edge", EVENTS, ids=lambda edge: f"{edge[0]}-{edge[1]}")
-def test_an_edge(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_causes_its_transition(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     member = ShareMember()
     start, event = EVENTS[edge]
     MEMBERS[start](member)
@@ -265,7 +265,7 @@ def test_an_edge(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what share members do on their way -------------------------------------------------------------------------------
 
 
-def test_a_member_tells_its_subscription_once() -> None:
+def test_member_sends_its_subscription_once() -> None:
     member = ShareMember()
     member.manager.advance()
     request = member.beat()
@@ -281,7 +281,7 @@ def test_a_member_tells_its_subscription_once() -> None:
     assert member.beat().subscribed_topic_names == [OTHER, TOPIC]
 
 
-def test_a_member_without_an_answer_tells_all_again() -> None:
+def test_unanswered_heartbeat_sends_all_fields_again() -> None:
     member = ShareMember()
     member.manager.advance()
     member.beat()
@@ -336,7 +336,7 @@ def test_topics_without_a_name_wait_for_metadata() -> None:
     assert member.assigned == [TopicPartition(OTHER, 0)]
 
 
-def test_an_answer_to_an_earlier_membership_is_ignored() -> None:
+def test_response_to_an_earlier_membership_is_ignored() -> None:
     member = ShareMember()
     stable(member)
     late_answer = member.unsent

@@ -49,7 +49,7 @@ def record(offset: int, **fields: Any) -> ConsumerRecord[Any, Any]:
     return made
 
 
-def test_the_columns_of_records() -> None:
+def test_records_become_all_columns() -> None:
     records = [
         record(0, key=b"k", headers=[("h", b"1"), ("n", None)]),
         record(1, topic="b", value=None, timestamp=-1, timestamp_type=-1, leader_epoch=-1),
@@ -71,13 +71,13 @@ def test_the_columns_of_records() -> None:
     assert columns["delivery_count"] == [1, 2, 301]
 
 
-def test_the_columns_of_no_records() -> None:
+def test_no_records_give_an_empty_batch() -> None:
     batch = batch_of_records([], SHARE_COLUMN_NAMES)
     batch.validate(full=True)
     assert batch.num_rows == 0
 
 
-def test_the_next_poll_accepts_the_rows() -> None:
+def test_next_poll_accepts_the_previous_rows() -> None:
     one = cluster()
     batch = one.consumer.poll_arrow(2_000)
     assert batch.column("value").to_pylist() == [b"%d" % number for number in range(10)]
@@ -135,7 +135,7 @@ def test_poll_and_poll_arrow_alternate() -> None:
     assert numbers(flat(one.consumer.poll(2_000))) == [4]
 
 
-def test_misuse() -> None:
+def test_wrong_columns_and_deserializers_are_refused() -> None:
     one = cluster("explicit")
     with pytest.raises(IllegalArgumentError, match=r"there is no .x.; there are topic, .*, delivery_count"):
         one.consumer.poll_arrow(columns=["x"])
@@ -148,7 +148,7 @@ def test_misuse() -> None:
         cluster(value_deserializer=StringDeserializer()).consumer.poll_arrow()
 
 
-def test_an_asyncio_consumer() -> None:
+def test_asyncio_consumer_reads_and_acknowledges_batches() -> None:
     async def main(brokers: EmbeddedKafka) -> None:
         settings: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "group_id": "columns"}
         async with AIOKafkaShareConsumer(TOPIC, bootstrap_servers=brokers.bootstrap_servers, **settings) as consumer:

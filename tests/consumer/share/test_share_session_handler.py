@@ -126,7 +126,7 @@ TestSession = Session.TestCase
 TestSession.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def test_the_last_request() -> None:
+def test_last_request_has_the_final_epoch() -> None:
     handler = ShareSessionHandler(LogContext(), 1, "g", "m")
     handler.build_fetch(PARTITIONS[:1], {}, ShareFetchConfig())
     handler.handle_response(None)
@@ -135,7 +135,7 @@ def test_the_last_request() -> None:
     assert request.share_session_epoch == FINAL_EPOCH
 
 
-def test_a_renewal_asks_for_no_records_and_needs_version_2() -> None:
+def test_renewal_requests_no_records_and_needs_version_2() -> None:
     handler = ShareSessionHandler(LogContext(), 1, "g", "m")
     handler.build_fetch(PARTITIONS[:1], {}, ShareFetchConfig())
     handler.handle_response(None)

@@ -61,7 +61,7 @@ def take(cluster: AnyKafka, topic: str, **arguments: Any) -> list[pa.RecordBatch
 
 
 @pytest.mark.parametrize("binary_view", [False, True])
-def test_all_columns(any_kafka: AnyKafka, filled: str, binary_view: bool) -> None:
+def test_all_columns_reach_the_libraries(any_kafka: AnyKafka, filled: str, binary_view: bool) -> None:
     batches = take(any_kafka, filled, binary_view=binary_view)
     expected = [
         {
@@ -92,7 +92,7 @@ def test_all_columns(any_kafka: AnyKafka, filled: str, binary_view: bool) -> Non
     assert [len(each) for each in frame["headers"]] == [len(headers(row)) for row in range(COUNT)]
 
 
-def test_polls_without_records(any_kafka: AnyKafka, topic: str) -> None:
+def test_empty_poll_has_the_same_types(any_kafka: AnyKafka, topic: str) -> None:
     """An empty result has the same types as one with records."""
     any_kafka.create_topic(topic, partitions=1)
     with KafkaConsumer(topic, bootstrap_servers=any_kafka.bootstrap_servers) as consumer:
@@ -107,7 +107,7 @@ def test_polls_without_records(any_kafka: AnyKafka, topic: str) -> None:
         assert connection.sql("select key, value, headers from records").fetchall() == []
 
 
-def test_from_topic_to_topic(any_kafka: AnyKafka, filled: str, producer: KafkaProducer[Any, Any]) -> None:
+def test_libraries_copy_topics(any_kafka: AnyKafka, filled: str, producer: KafkaProducer[Any, Any]) -> None:
     """Records are polled, processed by each of the three libraries, and sent."""
     columns = ["key", "value", "timestamp", "headers"]
     batches = take(any_kafka, filled, columns=columns, binary_view=True)

@@ -121,7 +121,7 @@ def relation(condition: str = "true") -> duckdb.DuckDBPyRelation:
     ],
     ids=lambda each: "" if callable(each) else "-".join(map(str, each)) or "nothing",
 )
-def test_tables(data: Callable[[], Any], kept: Any) -> None:
+def test_tables_of_any_library_give_the_same_rows(data: Callable[[], Any], kept: Any) -> None:
     table = data()
     assert rows_of(table, key="key", timestamp="ts") == [ROWS[row] for row in kept]
 
@@ -154,11 +154,11 @@ def test_columns(column: Any) -> None:
 @pytest.mark.parametrize(
     "column", [pl.Series([], dtype=pl.Binary), pd.Series([], dtype="str"), pa.chunked_array([], pa.string_view())]
 )
-def test_columns_without_rows(column: Any) -> None:
+def test_columns_without_rows_give_no_records(column: Any) -> None:
     assert rows_of(column) == []
 
 
-def test_all_parts_of_records(make: Make) -> None:
+def test_all_parts_of_records_are_sent(make: Make) -> None:
     """All parts of a record pass through a producer to the broker."""
     producer, brokers = make()
     pairs = pl.List(pl.Struct({"name": pl.String, "value": pl.Binary}))
@@ -198,7 +198,7 @@ def test_all_parts_of_records(make: Make) -> None:
     ],
     ids=["polars", "pandas"],
 )
-def test_frames_are_checked_as_a_whole(make: Make, data: Any) -> None:
+def test_bad_row_refuses_the_whole_frame(make: Make, data: Any) -> None:
     """A frame with one bad row is refused before anything is sent, although frames export Arrow streams."""
     producer, brokers = make()
     with pytest.raises(IllegalArgumentError, match="-1"):
@@ -241,7 +241,7 @@ KINDS: list[Any] = [
 
 
 @given(st.data())
-def test_any_kind_cut_anyhow(draw: st.DataObject) -> None:
+def test_slices_of_any_arrow_type_are_read(draw: st.DataObject) -> None:
     """Chunks are slices of longer arrays, so that offsets, validity and children begin at any position."""
     kind = draw.draw(st.sampled_from(KINDS), "kind")
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -20,7 +20,7 @@ AT = 1_700_000_000_000
 api: Any = confluent_kafka.admin
 
 
-def test_the_admin_client_of_librdkafka(cluster: EmbeddedKafka, topic: str, group_id: str) -> None:
+def test_librdkafka_admin_client_manages_topics(cluster: EmbeddedKafka, topic: str, group_id: str) -> None:
     admin = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     admin.create_topics([api.NewTopic(topic, 2, 3, config={"retention.ms": "60000"})])[topic].result(20)
     again = admin.create_topics([api.NewTopic(topic, 2, 3)])[topic]
@@ -82,7 +82,7 @@ def test_the_admin_client_of_librdkafka(cluster: EmbeddedKafka, topic: str, grou
     eventually(lambda: topic not in admin.list_topics(timeout=20).topics, 20.0, "the topic is deleted")
 
 
-def test_the_admin_client_of_kafka_python(cluster: EmbeddedKafka, topic: str) -> None:
+def test_kafka_python_admin_client_manages_topics(cluster: EmbeddedKafka, topic: str) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
     with kafka_python_admin(cluster.bootstrap_servers) as admin:

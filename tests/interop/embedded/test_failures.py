@@ -91,7 +91,7 @@ WRITERS = {"confluent-kafka": confluent_writes, "kafka-python": kafka_python_wri
 
 
 @pytest.mark.parametrize("peer", sorted(WRITERS))
-def test_each_broker_dies_once(cluster: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
+def test_records_survive_broker_deaths(cluster: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
     """Each broker dies once, also as coordinator.
 
     Idempotent records are in the log once each and in order, and a group member reads all of them.

@@ -23,7 +23,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_every_client_reads_what_any_client_wrote(cluster: EmbeddedKafka, topic: str, writer: str) -> None:
+def test_every_client_reads_records_of_every_client(cluster: EmbeddedKafka, topic: str, writer: str) -> None:
     """Every client reads what one wrote, with every codec, in three partitions on three brokers."""
     topics = {f"{topic}-{codec}": codec for codec in CODECS}
     for name in topics:
@@ -48,13 +48,13 @@ def test_every_client_reads_what_any_client_wrote(cluster: EmbeddedKafka, topic:
 
 
 @pytest.mark.parametrize("peer", sorted(MEMBERS))
-def test_two_members_share_and_one_takes_over(cluster: EmbeddedKafka, topic: str, group_id: str, peer: str) -> None:
+def test_members_share_and_one_takes_over(cluster: EmbeddedKafka, topic: str, group_id: str, peer: str) -> None:
     cluster.create_topic(topic, 4, replication=3)
     share_and_take_over(peer, cluster.bootstrap_servers, topic, group_id)
 
 
 @pytest.mark.java
-def test_a_group_of_java(cluster: EmbeddedKafka, topic: str, group_id: str) -> None:
+def test_java_consumer_group_reads_all_records(cluster: EmbeddedKafka, topic: str, group_id: str) -> None:
     cluster.create_topic(topic, 3, replication=3)
     servers = cluster.bootstrap_servers
     samples = [Sample(b"%d" % i, b"v") for i in range(60)]
@@ -74,7 +74,7 @@ def test_a_group_of_java(cluster: EmbeddedKafka, topic: str, group_id: str) -> N
 # --- producers --------------------------------------------------------------------------------------------------------
 
 
-def test_idempotent_producers(cluster: EmbeddedKafka, topic: str) -> None:
+def test_idempotent_producers_of_other_clients_write_in_order(cluster: EmbeddedKafka, topic: str) -> None:
     from confluent_kafka import Producer
     from kafka import KafkaProducer
 
@@ -95,7 +95,7 @@ def test_idempotent_producers(cluster: EmbeddedKafka, topic: str) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_all_kinds_of_acknowledgement(cluster: EmbeddedKafka, topic: str, acks: int | str) -> None:
+def test_kafka_python_producer_writes_with_any_acks(cluster: EmbeddedKafka, topic: str, acks: int | str) -> None:
     from kafka import KafkaProducer
 
     cluster.create_topic(topic, 1, replication=3)

@@ -39,7 +39,7 @@ def codecs(release: str) -> list[str]:
 
 
 @pytest.mark.parametrize("release", RELEASES, indirect=True)
-def test_transactions_with_every_release_since_011(broker: EmbeddedCluster, topic: str, group_id: str) -> None:
+def test_transactions_work_with_every_release_since_0_11(broker: EmbeddedCluster, topic: str, group_id: str) -> None:
     broker.create_topic(topic)
     source = TopicPartition(topic, 0)
     servers = broker.bootstrap_servers
@@ -65,7 +65,7 @@ def test_transactions_with_every_release_since_011(broker: EmbeddedCluster, topi
 
 
 @pytest.mark.parametrize("release", RELEASES, indirect=True)
-def test_we_speak_with_every_release_since_011(
+def test_records_round_trip_with_every_release_since_0_11(
     broker: EmbeddedCluster, release: str, topic: str, group_id: str
 ) -> None:
     broker.create_topic(topic)
@@ -88,7 +88,7 @@ def test_we_speak_with_every_release_since_011(
 
 
 @pytest.mark.parametrize("release", OLD, indirect=True)
-def test_older_ones_are_refused_with_a_reason(broker: EmbeddedCluster, topic: str) -> None:
+def test_older_releases_are_refused_with_a_reason(broker: EmbeddedCluster, topic: str) -> None:
     """Releases before 2.1 are refused with a reason; current Java clients do not support them either."""
     broker.create_topic(topic)
     with (
@@ -100,7 +100,7 @@ def test_older_ones_are_refused_with_a_reason(broker: EmbeddedCluster, topic: st
 
 @pytest.mark.parametrize("release", ["0.10.0", "0.10.2", "0.11", "1.1", "2.1", "2.4", "2.8", "3.9"], indirect=True)
 @pytest.mark.parametrize("peer", ["confluent-kafka", "kafka-python", "aiokafka"])
-def test_others_do_so_too(broker: EmbeddedCluster, release: str, topic: str, peer: str) -> None:
+def test_others_round_trip_records(broker: EmbeddedCluster, release: str, topic: str, peer: str) -> None:
     topics = {f"{topic}-{codec}": codec for codec in codecs(release)}
     client = PEERS[peer]
     for name in topics:
@@ -132,13 +132,13 @@ def test_clients_of_java_old_and_new(broker: EmbeddedCluster, release: str, topi
 
 @pytest.mark.parametrize("release", ["0.10.0", "0.11", "2.1", "2.8"], indirect=True)
 @pytest.mark.parametrize("peer", sorted(MEMBERS))
-def test_groups_of_others(broker: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
+def test_others_share_groups(broker: EmbeddedCluster, topic: str, group_id: str, peer: str) -> None:
     broker.create_topic(topic, 4)
     share_and_take_over(peer, broker.bootstrap_servers, topic, group_id)
 
 
 @pytest.mark.parametrize("release", ["0.10.0", "0.10.2"], indirect=True)
-def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedCluster, release: str, topic: str) -> None:
+def test_fixed_release_works_without_api_versions(broker: EmbeddedCluster, release: str, topic: str) -> None:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition as Partition
 
     broker.create_topic(topic)
@@ -166,7 +166,7 @@ def test_clients_that_are_told_the_release_instead_of_asking(broker: EmbeddedClu
 
 
 @pytest.mark.parametrize("message_format", ["0.9.0", "0.10.0"])
-def test_records_in_formats_of_the_past_survive_their_leader(topic: str, message_format: str) -> None:
+def test_records_in_old_formats_survive_their_leader(topic: str, message_format: str) -> None:
     """Records in old formats survive a leader change, although followers find no leader epochs in them."""
     tp = TopicPartition(topic, 0)
     with EmbeddedCluster(brokers=3, release="2.1") as cluster:

@@ -25,7 +25,7 @@ SHARE_DECISIONS = Path(__file__).parents[1] / "ShareDecisions.java"
         (b"new", {("new", 1, "renew"): 5, ("new", 1, "accept"): 5}),
     ],
 )
-def test_javas_share_consumer(extra: bytes, decided: dict[tuple[str, int, str], int]) -> None:
+def test_java_share_consumer_works(extra: bytes, decided: dict[tuple[str, int, str], int]) -> None:
     values = [b"a", extra, b"xray", b"b", b"c"] * 5
     with EmbeddedCluster(3) as cluster:
         cluster.create_topic("jobs", partitions=2)

@@ -132,7 +132,7 @@ def read_by_kafka_python(servers: str, topic: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("write", [confluent, with_kafka_python, with_aiokafka, pytest.param(java, marks=MORE_JAVA)])
-def test_readers_see_what_was_committed(cluster: EmbeddedKafka, topic: str, write: Write) -> None:
+def test_read_committed_readers_see_only_committed_records(cluster: EmbeddedKafka, topic: str, write: Write) -> None:
     cluster.create_topic(topic, 3, replication=3)
     servers = cluster.bootstrap_servers
     write(servers, topic, TRANSACTIONS)
@@ -273,7 +273,7 @@ def test_offsets_are_committed_with_the_records(cluster: EmbeddedKafka, topic: s
 # --- fencing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_producer_fences_the_first(cluster: EmbeddedKafka, topic: str) -> None:
+def test_second_transactional_producer_fences_the_first(cluster: EmbeddedKafka, topic: str) -> None:
     cluster.create_topic(topic, 1, replication=3)
     servers = cluster.bootstrap_servers
     first = _confluent_producer(servers, topic)

@@ -40,7 +40,7 @@ def consumers(settings: Settings, **more: Any) -> list[Any]:
     return [KafkaConsumer(**settings, **more), KafkaShareConsumer(group_id="g", **settings, **more)]
 
 
-def test_a_producer(settings: Settings) -> None:
+def test_producer_gets_client_instance_id(settings: Settings) -> None:
     with KafkaProducer(**settings) as producer:
         found = producer.client_instance_id(60)
         assert is_id(found)
@@ -49,7 +49,7 @@ def test_a_producer(settings: Settings) -> None:
             producer.client_instance_id(-1)
 
 
-def test_a_producer_s_callback_does_not_wait(settings: Settings) -> None:
+def test_client_instance_id_in_callback_raises(settings: Settings) -> None:
     with KafkaProducer(**settings) as producer:
         errors: list[KafkaError] = []
 
@@ -66,7 +66,7 @@ def test_a_producer_s_callback_does_not_wait(settings: Settings) -> None:
         assert "called by a callback" in str(errors[0])
 
 
-def test_consumers(settings: Settings) -> None:
+def test_consumers_get_client_instance_id(settings: Settings) -> None:
     for consumer in consumers(settings):
         with consumer:
             found = consumer.client_instance_id(60_000)
@@ -76,7 +76,7 @@ def test_consumers(settings: Settings) -> None:
                 consumer.client_instance_id(-1)
 
 
-def test_admin_clients(settings: Settings) -> None:
+def test_admin_clients_get_client_instance_id(settings: Settings) -> None:
     with Admin(**settings, enable_metrics_push=True) as admin:
         found = admin.client_instance_id()
         assert is_id(found)
@@ -88,7 +88,7 @@ def test_admin_clients(settings: Settings) -> None:
         assert other.client_instance_id() != found
 
 
-def test_the_clients_for_asyncio(settings: Settings) -> None:
+def test_asyncio_clients_get_client_instance_id(settings: Settings) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**settings) as producer:
             assert is_id(await producer.client_instance_id())
@@ -103,7 +103,7 @@ def test_the_clients_for_asyncio(settings: Settings) -> None:
     run(main())
 
 
-def test_telemetry_that_is_disabled(settings: Settings) -> None:
+def test_disabled_telemetry_has_no_client_instance_id(settings: Settings) -> None:
     off = {**settings, "enable_metrics_push": False}
     text = "set enable.metrics.push=true"
     for client in (KafkaProducer(**off), *consumers(off), Admin(**settings), KafkaAdminClient(**settings)):
@@ -119,7 +119,7 @@ def test_telemetry_that_is_disabled(settings: Settings) -> None:
     run(main())
 
 
-def test_brokers_without_a_receiver() -> None:
+def test_brokers_without_telemetry_give_no_instance_id() -> None:
     with EmbeddedCluster() as cluster:
         settings: Settings = {"bootstrap_servers": cluster.bootstrap_servers}
         with KafkaProducer(**settings) as producer:
@@ -131,7 +131,7 @@ def test_brokers_without_a_receiver() -> None:
             admin.client_instance_id()
 
 
-def test_a_cancelled_call_leaves_the_next_one_its_id(cluster: EmbeddedCluster, settings: Settings) -> None:
+def test_next_call_gets_id_after_cancelled_call(cluster: EmbeddedCluster, settings: Settings) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**settings) as producer:
             hold = cluster.faults.hold("GetTelemetrySubscriptions")

@@ -159,7 +159,7 @@ def test_telemetry_subscribes_and_pushes_repeatedly() -> None:
     assert it.telemetry.client_instance_id == ID
 
 
-def test_deltas_count_from_the_last_push_and_begin_anew_with_another_kind() -> None:
+def test_deltas_start_at_last_push_or_change_of_temporality() -> None:
     it = Harness()
     it.subscribe(delta_temporality=True)
     totals: list[tuple[str, float]] = []
@@ -186,13 +186,13 @@ def test_a_subscription_without_metrics_is_fetched_again() -> None:
 
 
 @pytest.mark.parametrize("accepted", [[], [99]])
-def test_unknown_codecs_mean_none(accepted: list[int]) -> None:
+def test_unknown_codecs_disable_compression(accepted: list[int]) -> None:
     it = Harness()
     it.subscribe(accepted_compression_types=accepted)
     assert it.push().compression_type == 0
 
 
-def test_a_broker_without_the_api_is_not_asked() -> None:
+def test_broker_without_telemetry_api_is_not_asked() -> None:
     it = Harness()
     it.versions.update("1", NodeApiVersions({}))
     assert it.poll() == DEFAULT_PUSH_INTERVAL_MS
@@ -203,7 +203,7 @@ def test_a_broker_without_the_api_is_not_asked() -> None:
     assert it.apis == [71]
 
 
-def test_without_a_connection_it_waits() -> None:
+def test_telemetry_waits_without_connecting() -> None:
     it = Harness()
     it.client.is_ready = False
     assert it.poll() == 1_000
@@ -214,7 +214,7 @@ def test_without_a_connection_it_waits() -> None:
     assert it.apis == [71]
 
 
-def test_it_connects_for_metrics_that_a_broker_wants_and_for_a_caller_who_waits_for_the_id() -> None:
+def test_telemetry_connects_for_wanted_metrics_and_waiting_caller() -> None:
     it = Harness()
     it.client.is_ready = False
     assert it.poll() == 1_000
@@ -246,7 +246,7 @@ AT_ONCE, AFTER_INTERVAL, LATER, NEVER = 0, INTERVAL_MS, DEFAULT_PUSH_INTERVAL_MS
         (errors.ClusterAuthorizationError, LATER),
     ],
 )
-def test_an_error_of_a_push_leads_back_to_the_subscription(error: type[errors.BrokerError], wait_ms: int) -> None:
+def test_push_error_leads_back_to_subscription(error: type[errors.BrokerError], wait_ms: int) -> None:
     it = Harness()
     it.subscribe()
     it.push()
@@ -284,7 +284,7 @@ def test_dropped_connections_are_forgotten() -> None:
     assert it.apis == [71, 72, 71]
 
 
-def test_the_last_push_comes_at_once() -> None:
+def test_last_push_is_sent_at_once() -> None:
     it = Harness()
     it.subscribe()
     assert it.telemetry.push_last(it.client, it.clock.now_ms())
@@ -330,7 +330,7 @@ def test_a_metric_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("source", state.MOVES)
 @pytest.mark.parametrize("target", state.MOVES)
-def test_the_table_of_states(source: str, target: str) -> None:
+def test_telemetry_states_follow_table_of_moves(source: str, target: str) -> None:
     if target in state.MOVES[source]:
         check_move("telemetry", state.MOVES, source, target)
     else:
@@ -338,7 +338,7 @@ def test_the_table_of_states(source: str, target: str) -> None:
             check_move("telemetry", state.MOVES, source, target)
 
 
-def test_the_format_is_opentelemetry_s() -> None:
+def test_pushed_metrics_are_in_opentelemetry_format() -> None:
     data = MetricsData.FromString(
         encode_metrics(
             {"group_id": "größe"},

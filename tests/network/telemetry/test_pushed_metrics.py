@@ -54,7 +54,7 @@ def total(pushes: list[Push], name: str) -> float:
     return sum(metric.value for push in pushes for metric in push.metrics if metric.name == name)
 
 
-def test_a_producer_pushes_and_pushes_a_last_time(cluster: EmbeddedCluster) -> None:
+def test_producer_pushes_repeatedly_and_when_closing(cluster: EmbeddedCluster) -> None:
     cluster.collect_telemetry(["org.apache.kafka.producer."], INTERVAL_MS)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="p", transactional_id="tx") as producer:
         producer.init_transactions()
@@ -201,7 +201,7 @@ def test_metrics_of_the_application_are_pushed(cluster: EmbeddedCluster, kind: s
     assert names == ["orders.total"]
 
 
-def test_a_metric_of_the_client_is_neither_replaced_nor_removed(cluster: EmbeddedCluster) -> None:
+def test_application_cannot_replace_or_remove_client_metric(cluster: EmbeddedCluster) -> None:
     name = "org.apache.kafka.producer.record.send.total"
     cluster.collect_telemetry([name], INTERVAL_MS, is_delta=False)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="p") as producer:
@@ -241,7 +241,7 @@ def test_a_changed_subscription_is_fetched_again(cluster: EmbeddedCluster) -> No
     assert {metric.name.split(".")[4] for metric in push.metrics} == {"request", "requests"}
 
 
-def test_without_a_receiver_nothing_is_asked(cluster: EmbeddedCluster) -> None:
+def test_client_asks_no_subscription_if_broker_lacks_telemetry(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("pushed", b"x").get(10)
     assert not cluster.requests_of("GET_TELEMETRY_SUBSCRIPTIONS")
@@ -297,7 +297,7 @@ def written(file: Path, client_id: str) -> list[Written]:
 
 
 @pytest.mark.kafka
-def test_a_real_broker_gets_what_it_asks_for(kafka: tuple[KafkaCluster, Path]) -> None:
+def test_real_broker_gets_subscribed_metrics(kafka: tuple[KafkaCluster, Path]) -> None:
     cluster, file = kafka
     name = "org.apache.kafka.producer.record.send.total"
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="ours") as producer:

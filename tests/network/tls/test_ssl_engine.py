@@ -46,7 +46,7 @@ FRAMES = st.lists(st.lists(st.integers(0, 12_000) | st.integers(60_000, 80_000),
 
 @given(FRAMES, SIZES, SIZES, st.integers(0, 1 << 32))
 @settings(max_examples=50)
-def test_any_cut_of_the_stream_is_the_same_stream(
+def test_decrypted_stream_does_not_depend_on_cuts(
     frames: list[list[int]], arriving: list[int], taken: list[int], seed: int
 ) -> None:
     rng = random.Random(seed)  # hypothesis cannot draw this many bytes
@@ -64,7 +64,7 @@ def test_any_cut_of_the_stream_is_the_same_stream(
 
 
 @given(st.lists(st.integers(1, 3_000), min_size=1, max_size=20))
-def test_any_cut_of_the_handshake(sizes: list[int]) -> None:
+def test_handshake_does_not_depend_on_cuts(sizes: list[int]) -> None:
     client, server = pair()
     to_server: list[bytes] = []
     to_client: list[bytes] = []
@@ -84,7 +84,7 @@ def test_any_cut_of_the_handshake(sizes: list[int]) -> None:
 
 
 @given(st.integers(0, 2), st.integers(0, 10_000), st.integers(1, 255))
-def test_a_changed_byte_of_the_handshake_fails_it_or_nothing(flight: int, position: int, change: int) -> None:
+def test_changed_handshake_byte_is_detected_or_harmless(flight: int, position: int, change: int) -> None:
     client, server = pair()
     receivers = [server, client, server]
     try:
@@ -105,7 +105,7 @@ def test_a_changed_byte_of_the_handshake_fails_it_or_nothing(flight: int, positi
 
 
 @given(st.binary(min_size=1, max_size=5_000))
-def test_garbage_is_an_error_or_waits(garbage: bytes) -> None:
+def test_garbage_raises_or_waits_for_more(garbage: bytes) -> None:
     for engine in pair():
         try:
             engine.handshake()
@@ -125,7 +125,7 @@ def test_a_changed_byte_of_data_is_an_error(position: int, change: int) -> None:
         server.read_into(memoryview(bytearray(20_000)))
 
 
-def test_bytes_before_an_error_are_read_first() -> None:
+def test_bytes_before_error_are_delivered_first() -> None:
     client, server = connected()
     good = client.encrypt([b"good"])
     server.feed(good + b"\x17\x03\x03\x00\x20" + bytes(32))
@@ -135,7 +135,7 @@ def test_bytes_before_an_error_are_read_first() -> None:
         server.read_into(memoryview(target))
 
 
-def test_the_end_of_the_stream() -> None:
+def test_end_of_stream_is_recognized() -> None:
     client, server = connected()
     server.feed(client.encrypt([b"last"]) + client.close_notify())
     target = bytearray(100)
@@ -144,12 +144,12 @@ def test_the_end_of_the_stream() -> None:
     assert server.read_into(memoryview(target)) == 0
 
 
-def test_close_before_the_handshake_says_nothing() -> None:
+def test_close_before_handshake_sends_nothing() -> None:
     client, _ = pair()
     assert client.close_notify() == b""
 
 
-def test_records_are_whole() -> None:
+def test_small_buffers_share_one_tls_record() -> None:
     """Small buffers share a record, so that a request of many small pieces costs no more than one."""
     client, _ = connected()
     record_overhead = 22
@@ -158,7 +158,7 @@ def test_records_are_whole() -> None:
     assert many == one == 8_000 + record_overhead
 
 
-def test_nothing_to_read_is_no_reason_to_poll() -> None:
+def test_engine_without_data_needs_no_poll() -> None:
     client, server = connected()
     encrypted = client.encrypt([b"x" * 100])
     server.feed(encrypted[:50])
@@ -172,7 +172,7 @@ def test_nothing_to_read_is_no_reason_to_poll() -> None:
     assert not server.may_have_more
 
 
-def test_both_sides_know_the_cipher_suite() -> None:
+def test_both_sides_report_same_cipher_suite() -> None:
     client, server = pair()
     assert client.cipher is None
     client, server = connected()

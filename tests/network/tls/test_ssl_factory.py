@@ -68,7 +68,7 @@ def context(**settings: Any) -> ssl.SSLContext:
     return factory(**settings).current().context
 
 
-def test_the_defaults_are_safe() -> None:
+def test_default_context_verifies_certificate_and_host() -> None:
     made = context()
     assert made.verify_mode == ssl.CERT_REQUIRED
     assert made.check_hostname
@@ -91,7 +91,7 @@ def test_only_the_given_authorities_are_trusted(files: Path) -> None:
         assert subject == ((("commonName", "pykclient test authority"),),)
 
 
-def test_the_system_is_trusted_if_nothing_is_given(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
+def test_system_authorities_are_trusted_by_default(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.pem"))
     assert "pykclient test authority" in str(context().get_ca_certs())
 
@@ -113,7 +113,7 @@ SHAPES: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_of_pem(files: Path, authority: CertificateAuthority, shape: str) -> None:
+def test_pem_is_accepted_in_every_shape(files: Path, authority: CertificateAuthority, shape: str) -> None:
     client = (files / "client.key").read_text() + (files / "client.crt").read_text()
     (files / "shaped.pem").write_bytes(SHAPES[shape](client))
     (files / "shaped-ca.pem").write_bytes(SHAPES[shape](authority.certificate_pem))
@@ -123,7 +123,7 @@ def test_every_shape_of_pem(files: Path, authority: CertificateAuthority, shape:
         assert "pykclient test authority" in str(context(**location, **trust).get_ca_certs())
 
 
-def test_an_encrypted_key_of_the_old_form(files: Path, certificate: IssuedCertificate) -> None:
+def test_encrypted_key_in_legacy_pem_is_accepted(files: Path, certificate: IssuedCertificate) -> None:
     """Its password is in headers, whose lines count."""
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     key = serialization.load_pem_private_key(certificate.key_pem().encode(), None).private_bytes(
@@ -164,7 +164,7 @@ KEYS: list[Callable[[Path], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("has_memory_files", [True, False])
-def test_every_form_of_a_key(
+def test_key_is_accepted_in_every_form(
     files: Path, keys: Callable[[Path], dict[str, Any]], has_memory_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_memory_files:
@@ -190,7 +190,7 @@ def jks_files(tmp_path: Path, authority: CertificateAuthority, certificate: Issu
     return tmp_path
 
 
-def test_jks_stores(jks_files: Path) -> None:
+def test_jks_stores_are_accepted(jks_files: Path) -> None:
     stores = {
         "ssl_truststore_location": str(jks_files / "ca.jks"),
         "ssl_truststore_password": SECRET,
@@ -294,7 +294,7 @@ def test_unusable_files_are_refused_without_secrets(
     assert "guess" not in str(caught.value)
 
 
-def test_versions_and_ciphers() -> None:
+def test_settings_choose_tls_versions_and_ciphers() -> None:
     made = context(ssl_enabled_protocols=["TLSv1.3"])
     assert (made.minimum_version, made.maximum_version) == (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)
     made = context(ssl_protocol="TLSv1.2")
@@ -322,7 +322,7 @@ def test_versions_and_ciphers() -> None:
         ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
     ],
 )
-def test_names_of_cipher_suites(name: str, openssl: str) -> None:
+def test_cipher_suite_names_are_translated(name: str, openssl: str) -> None:
     assert openssl_name(name) == openssl
     known = {cipher["name"] for cipher in _all_ciphers()}
     assert openssl in known or "DES" in openssl
@@ -348,7 +348,7 @@ def test_the_host_name_check_can_be_turned_off(settings: dict[str, Any]) -> None
     assert made.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_none_turns_no_check_off() -> None:
+def test_none_does_not_disable_verification() -> None:
     """Programs pass on what the environment has, so None means that nothing is set."""
     made = context(
         **{
@@ -361,7 +361,7 @@ def test_none_turns_no_check_off() -> None:
     assert made.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_no_verification_at_all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_disabled_verification_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     made = context(**{"enable.ssl.certificate.verification": "false"})
     assert made.verify_mode == ssl.CERT_NONE
     assert "anyone on the network can pose as the brokers" in caplog.text
@@ -381,7 +381,7 @@ def test_certificates_beside_revocation_lists_are_not_trusted(files: Path) -> No
     assert made.cert_store_stats()["crl"] == 1
 
 
-def test_a_context_of_ones_own() -> None:
+def test_given_ssl_context_is_used() -> None:
     mine = ssl.create_default_context()
     assert context(ssl_context=mine) is mine
 
@@ -410,7 +410,7 @@ def test_new_files_make_a_new_context(files: Path, caplog: pytest.LogCaptureFixt
     assert "were read again" in caplog.text
 
 
-def test_new_files_that_are_wrong_change_nothing(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_new_files_keep_old_context(files: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = factory(ssl_cafile=files / "ca.pem")
     first = made.current().context
     replace(files / "ca.pem", "half a file")

@@ -83,9 +83,7 @@ SIZES = st.lists(st.integers(1, 50_000), min_size=1, max_size=8).filter(lambda s
 @pytest.mark.usefixtures("implementation")
 @given(st.lists(st.integers(0, 300_000), min_size=1, max_size=6), SIZES, st.booleans(), st.booleans())
 @settings(max_examples=40)
-def test_frames_are_the_same_however_they_are_cut(
-    sizes: list[int], cuts: list[int], one: bool, is_bounded: bool
-) -> None:
+def test_frames_do_not_depend_on_cuts(sizes: list[int], cuts: list[int], one: bool, is_bounded: bool) -> None:
     pool = SimpleMemoryPool(2_000_000, 2_000_000, strict=False) if is_bounded else UNLIMITED
     connection = Connection(pool)
     payloads = [bytes([index]) * size for index, size in enumerate(sizes)]
@@ -104,7 +102,7 @@ def test_frames_are_the_same_however_they_are_cut(
 
 
 @pytest.mark.usefixtures("implementation")
-def test_a_frame_that_the_socket_takes_bit_by_bit() -> None:
+def test_frame_is_sent_in_many_partial_writes() -> None:
     connection = Connection()
     connection.transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     payload = bytes(range(256)) * 8_000
@@ -125,7 +123,7 @@ def test_a_frame_that_the_socket_takes_bit_by_bit() -> None:
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("is_told", [True, False])
-def test_the_end_of_the_stream(is_told: bool) -> None:
+def test_end_of_stream_raises_connection_error(is_told: bool) -> None:
     connection = Connection()
     connection.far.sendall(connection.server.encrypt([framed(b"last")]))
     if is_told:
@@ -151,7 +149,7 @@ def test_a_frame_cut_off_by_the_peer_raises_after_whole_frames() -> None:
 
 
 @pytest.mark.usefixtures("implementation")
-def test_the_client_says_goodbye() -> None:
+def test_client_sends_close_notify() -> None:
     connection = Connection()
     connection.stream.write(NetworkSend("0", [b"x"]))
     connection.stream.read([], False)  # the server's session tickets: closing before would reset the connection

@@ -249,7 +249,7 @@ def are_equal(answer: Any, ask: Callable[[], Message]) -> bool:
     return True
 
 
-def test_answers_are_kafkas(kafka: KafkaCluster, topic: str) -> None:
+def test_responses_equal_kafkas(kafka: KafkaCluster, topic: str) -> None:
     cluster = ClusterHarness(1)
     prefix = f"{topic[-8:]}."
     with RawClient(kafka.bootstrap_servers) as client:

@@ -57,14 +57,14 @@ class TestInterBrokerSendThread:
         assert to_two == sorted(to_two)
         assert not sender.has_unsent_requests()
 
-    def test_a_broker_that_is_not_there_answers_as_disconnected_at_once(self, cluster: ClusterHarness) -> None:
+    def test_unreachable_broker_is_reported_as_disconnected_at_once(self, cluster: ClusterHarness) -> None:
         cluster.cluster.kill_broker(3)
         sender = Sender(cluster.broker(1))
         sender.ask(cluster.cluster.nodes[3])
         cluster.run_for()
         assert [(response.disconnected, response.timed_out) for response in sender.responses] == [(True, False)]
 
-    def test_in_a_backoff_requests_wait_for_the_next_attempt(self, cluster: ClusterHarness) -> None:
+    def test_requests_in_backoff_wait_for_the_next_attempt(self, cluster: ClusterHarness) -> None:
         cluster.cluster.kill_broker(3)
         sender = Sender(cluster.broker(1))
         sender.ask(cluster.cluster.nodes[3])
@@ -95,7 +95,7 @@ class TestInterBrokerSendThread:
         cluster.run_for(TIMEOUT_MS + 1)
         assert [response.timed_out for response in sender.responses] == [False, True]
 
-    def test_after_its_end_nobody_hears_anything(self, cluster: ClusterHarness) -> None:
+    def test_shutdown_drops_pending_requests(self, cluster: ClusterHarness) -> None:
         sender = Sender(cluster.broker(1))
         sender.ask(cluster.cluster.nodes[2])
         sender.shutdown()
@@ -118,7 +118,7 @@ class TestNodeToController:
         )
         return outcomes
 
-    def test_the_controller_answers(self, cluster: ClusterHarness) -> None:
+    def test_controller_answers_every_broker(self, cluster: ClusterHarness) -> None:
         for id in (1, 2, 3):
             outcomes = self.ask(cluster, id)
             cluster.run_for()
@@ -126,7 +126,7 @@ class TestNodeToController:
             assert isinstance(response, AllocateProducerIdsResponse)
             assert response.error_code == 0
 
-    def test_the_next_controller_is_found_when_one_dies(self, cluster: ClusterHarness) -> None:
+    def test_next_controller_is_found_after_a_death(self, cluster: ClusterHarness) -> None:
         first = cluster.controller_id
         asker = cluster.others()[0]
         self.ask(cluster, asker)
@@ -137,9 +137,7 @@ class TestNodeToController:
         assert isinstance(outcomes[0], AllocateProducerIdsResponse)
         assert len(cluster.cluster.history.matching(api="ALLOCATE_PRODUCER_IDS", party=f"broker-{asker}")) >= 2
 
-    def test_a_broker_that_is_not_the_controller_says_so_and_the_right_one_is_found(
-        self, cluster: ClusterHarness
-    ) -> None:
+    def test_former_controller_refuses_and_the_new_one_is_found(self, cluster: ClusterHarness) -> None:
         first = cluster.controller_id
         asker = cluster.broker(cluster.others()[0])
         asker.metadata_cache.freeze()
@@ -161,7 +159,7 @@ class TestNodeToController:
         cluster.run_until(lambda: outcomes, "an answer")
         assert isinstance(outcomes[0], AllocateProducerIdsResponse)
 
-    def test_without_a_controller_it_waits_and_then_gives_up(self) -> None:
+    def test_request_without_a_controller_times_out(self) -> None:
         cluster = ClusterHarness(2, request_timeout_ms=3_000)
         other = cluster.others()[0]
         links = cluster.cluster.faults.links
@@ -177,7 +175,7 @@ class TestNodeToController:
         cluster.run_until(lambda: outcomes, "an answer")
         assert isinstance(outcomes[0], AllocateProducerIdsResponse), "it is the controller itself now"
 
-    def test_giving_up_can_be_what_ends_the_broker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_request_timeout_may_end_the_shutdown(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = ClusterHarness(2, request_timeout_ms=1_000)
         other = cluster.others()[0]
         broker = cluster.broker(other)
@@ -187,7 +185,7 @@ class TestNodeToController:
         cluster.run_until(lambda: not broker.alive, "the broker to stop without having been answered")
         assert outcomes == [], "nobody hears of what a broker that has stopped was waiting for"
 
-    def test_only_an_open_channel_takes_requests(self, cluster: ClusterHarness) -> None:
+    def test_closed_channel_refuses_requests(self, cluster: ClusterHarness) -> None:
         channel = cluster.broker(2).node_to_controller
         channel.shutdown()
         with pytest.raises(IllegalStateError, match="not open"):
@@ -195,7 +193,7 @@ class TestNodeToController:
 
 
 class TestControllerChannels:
-    def test_each_broker_gets_all_requests_in_order_also_after_a_break(self, cluster: ClusterHarness) -> None:
+    def test_each_broker_gets_all_requests_in_order_after_a_disconnect(self, cluster: ClusterHarness) -> None:
         target = cluster.others()[0]
         controller = cluster.broker(cluster.controller_id)
         cluster.cluster.faults.links.set(controller.party, f"broker-{target}", cut=True)
@@ -212,7 +210,7 @@ class TestControllerChannels:
         partition = cluster.broker(target).replica_manager.partition(TopicPartition("t2", 0))
         assert partition is not None
 
-    def test_a_broker_that_is_gone_gets_nothing_any_more(self, cluster: ClusterHarness) -> None:
+    def test_removed_broker_gets_no_more_requests(self, cluster: ClusterHarness) -> None:
         target = cluster.others()[0]
         cluster.cluster.kill_broker(target)
         cluster.send(_create("t"), cluster.controller_id)

@@ -98,7 +98,7 @@ def incrementally(
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_settings_of_a_topic_and_where_they_come_from(cluster: ClusterHarness, version: int) -> None:
+def test_topic_configs_are_described_with_sources(cluster: ClusterHarness, version: int) -> None:
     documentation = version >= 3
     found = entries(describe(cluster, TOPIC, "t", version=version, documentation=documentation))
     retention, replicas, policy = found["retention.ms"], found["min.insync.replicas"], found["cleanup.policy"]
@@ -119,13 +119,13 @@ def test_settings_of_a_topic_and_where_they_come_from(cluster: ClusterHarness, v
     assert not any(name.startswith("internal.") for name in found)
 
 
-def test_only_what_is_asked_for(cluster: ClusterHarness) -> None:
+def test_only_requested_configs_are_described(cluster: ClusterHarness) -> None:
     found = entries(describe(cluster, TOPIC, "t", "retention.ms", "no.such", synonyms=False))
     assert list(found) == ["retention.ms"]
     assert found["retention.ms"].synonyms == []
 
 
-def test_settings_of_a_broker_are_told_by_itself(cluster: ClusterHarness) -> None:
+def test_broker_describes_its_own_configs(cluster: ClusterHarness) -> None:
     found = entries(describe(cluster, BROKER, "2"))
     assert (found["min.insync.replicas"].value, found["min.insync.replicas"].config_source) == (
         "2",
@@ -144,7 +144,7 @@ def test_settings_of_a_broker_are_told_by_itself(cluster: ClusterHarness) -> Non
     assert (of_all.name, of_all.value, len(of_all.synonyms)) == ("min.insync.replicas", "2", 1)
 
 
-def test_settings_of_a_group(cluster: ClusterHarness) -> None:
+def test_group_configs_are_altered_and_described(cluster: ClusterHarness) -> None:
     name = "share.delivery.count.limit"
     assert incrementally(cluster, (name, SET, "3"), type=GROUP, name="a/b") == (0, "")
     found = entries(describe(cluster, GROUP, "a/b"))
@@ -161,7 +161,7 @@ def test_describing_configs_of_invalid_resources_fails(cluster: ClusterHarness) 
     assert codes == [3, 17, 42]
 
 
-def test_changed_configs_hold_on_all_brokers_at_once(cluster: ClusterHarness) -> None:
+def test_changed_configs_apply_on_all_brokers_at_once(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("max.message.bytes", SET, "777"), ("retention.ms", DELETE, None)) == (0, "")
     for broker in cluster.cluster.alive_brokers():
         found = entries(describe(cluster, TOPIC, "t", broker_id=broker.id))
@@ -171,7 +171,7 @@ def test_changed_configs_hold_on_all_brokers_at_once(cluster: ClusterHarness) ->
         assert (log.config.max_message_size, log.config.retention_ms) == (777, 604_800_000)
 
 
-def test_a_broker_that_was_out_of_contact_hears_of_it_later(cluster: ClusterHarness) -> None:
+def test_disconnected_broker_gets_config_changes_later(cluster: ClusterHarness) -> None:
     broker = cluster.broker(cluster.others()[0])
     links = cluster.cluster.faults.links
     links.set(broker.party, "coordination", cut=True)
@@ -189,7 +189,7 @@ def test_a_broker_that_was_out_of_contact_hears_of_it_later(cluster: ClusterHarn
     cluster.run_until(lambda: log.config.max_message_size == 888, "it has heard")
 
 
-def test_old_changes_are_forgotten(cluster: ClusterHarness) -> None:
+def test_old_config_changes_are_deleted(cluster: ClusterHarness) -> None:
     for size in range(1, 2 * MAX_CONFIG_CHANGES):
         cluster.controller.store.set_config(topic_config_path("t"), {"max.message.bytes": str(size)})
         cluster.run_for()
@@ -200,7 +200,7 @@ def test_old_changes_are_forgotten(cluster: ClusterHarness) -> None:
         assert log.config.max_message_size == 2 * MAX_CONFIG_CHANGES - 1
 
 
-def test_lists_grow_and_shrink(cluster: ClusterHarness) -> None:
+def test_list_configs_support_append_and_subtract(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("cleanup.policy", APPEND, "compact")) == (0, "")
     assert cluster.controller.store.topic_config("t")["cleanup.policy"] == "delete,compact"
     assert incrementally(cluster, ("cleanup.policy", APPEND, "compact")) == (0, "")
@@ -212,7 +212,7 @@ def test_lists_grow_and_shrink(cluster: ClusterHarness) -> None:
         assert "because its type is not LIST" in message
 
 
-def test_only_validated_nothing_changes(cluster: ClusterHarness) -> None:
+def test_validate_only_changes_no_config(cluster: ClusterHarness) -> None:
     assert incrementally(cluster, ("max.message.bytes", SET, "777"), validate_only=True) == (0, "")
     assert "max.message.bytes" not in cluster.controller.store.topic_config("t")
 
@@ -235,7 +235,7 @@ def test_wrong_config_changes_are_refused(cluster: ClusterHarness) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_old_way_replaces_everything(cluster: ClusterHarness, version: int) -> None:
+def test_alter_configs_replaces_all_configs(cluster: ClusterHarness, version: int) -> None:
     request = AlterConfigsRequest(
         resources=[
             AlterConfigsRequest.AlterConfigsResource(

@@ -17,7 +17,7 @@ def cluster() -> ClusterHarness:
     return ClusterHarness()
 
 
-def test_a_cluster_is_ready_at_once_and_does_nothing_while_nothing_happens(cluster: ClusterHarness) -> None:
+def test_idle_cluster_is_ready_and_does_nothing(cluster: ClusterHarness) -> None:
     active = [broker.id for broker in cluster.cluster.alive_brokers() if broker.controller.is_active]
     assert active == [cluster.controller_id]
     assert {broker.controller.active_controller_id for broker in cluster.cluster.alive_brokers()} == set(active)
@@ -47,7 +47,7 @@ def test_another_broker_becomes_controller_after_a_kill(cluster: ClusterHarness)
         assert first not in broker.metadata_cache.snapshot.alive_brokers
 
 
-def test_a_controller_that_stops_hands_over_at_once(cluster: ClusterHarness) -> None:
+def test_stopping_controller_hands_over_at_once(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", 3)
     first, began_ms = cluster.controller_id, cluster.clock.now_ms()
     cluster.cluster.stop_broker(first)
@@ -59,7 +59,7 @@ def test_a_controller_that_stops_hands_over_at_once(cluster: ClusterHarness) -> 
     )
 
 
-def test_a_paused_controller_is_replaced_and_finds_out_when_it_goes_on(cluster: ClusterHarness) -> None:
+def test_paused_controller_is_replaced_and_resigns_on_resume(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", 3)
     first = cluster.controller_id
     old = cluster.broker(first)
@@ -77,7 +77,7 @@ def test_a_paused_controller_is_replaced_and_finds_out_when_it_goes_on(cluster: 
     cluster.run_until(lambda: all(len(cluster.state("t", p).isr) == 3 for p in range(3)), "it has caught up")
 
 
-def test_a_controller_cut_off_from_the_coordination_service_does_nothing_and_is_replaced(
+def test_controller_without_coordination_service_is_replaced(
     cluster: ClusterHarness,
 ) -> None:
     first = cluster.controller_id
@@ -104,7 +104,7 @@ def test_a_controller_cut_off_from_the_coordination_service_does_nothing_and_is_
     assert cluster.controller.epoch == 2
 
 
-def test_a_broker_that_starts_cut_off_registers_when_it_can(cluster: ClusterHarness) -> None:
+def test_broker_registers_after_a_start_without_contact(cluster: ClusterHarness) -> None:
     target = cluster.others()[0]
     cluster.cluster.kill_broker(target)
     cluster.run_for(A_WHILE_MS)
@@ -117,7 +117,7 @@ def test_a_broker_that_starts_cut_off_registers_when_it_can(cluster: ClusterHarn
     assert cluster.broker(target).epoch == cluster.controller.context.live_broker_epochs[target]
 
 
-def test_contact_lost_for_less_than_the_session_costs_nothing(cluster: ClusterHarness) -> None:
+def test_contact_lost_within_the_session_has_no_effect(cluster: ClusterHarness) -> None:
     first, epoch = cluster.controller_id, cluster.broker(1).epoch
     links = cluster.cluster.faults.links
     for broker in cluster.cluster.alive_brokers():
@@ -128,7 +128,7 @@ def test_contact_lost_for_less_than_the_session_costs_nothing(cluster: ClusterHa
     assert (cluster.controller_id, cluster.controller.epoch, cluster.broker(1).epoch) == (first, 1, epoch)
 
 
-def test_a_session_that_the_service_gives_up_makes_the_broker_register_anew(cluster: ClusterHarness) -> None:
+def test_expired_session_makes_the_broker_register_again(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", 3)
     for id in (cluster.others()[0], cluster.controller_id):
         broker = cluster.broker(id)
@@ -140,7 +140,7 @@ def test_a_session_that_the_service_gives_up_makes_the_broker_register_anew(clus
     cluster.run_until(lambda: all(len(cluster.state("t", p).isr) == 3 for p in range(3)), "all are in sync")
 
 
-def test_requests_of_an_old_controller_are_refused(cluster: ClusterHarness) -> None:
+def test_requests_of_a_former_controller_are_refused(cluster: ClusterHarness) -> None:
     cluster.controller.resign()
     cluster.run_until(
         lambda: cluster.cluster.active_controller() is not None and cluster.controller.epoch == 2, "epoch 2"
@@ -161,7 +161,7 @@ def test_requests_with_a_stale_broker_epoch_are_refused(cluster: ClusterHarness)
     assert cluster.ask_as_broker(update, UpdateMetadataResponse, target).error_code == StaleBrokerEpochError.code
 
 
-def test_a_deposed_controller_cannot_write(cluster: ClusterHarness) -> None:
+def test_deposed_controller_cannot_write(cluster: ClusterHarness) -> None:
     cluster.create_topic("t")
     old = cluster.controller
     service = cluster.cluster.coordination
@@ -181,7 +181,7 @@ def _partition(cluster: ClusterHarness, topic: str) -> tuple[bytes, int]:
     return data, stat.version
 
 
-def test_the_last_broker_leaves_and_everything_is_there_when_it_returns() -> None:
+def test_state_survives_when_the_last_broker_returns() -> None:
     cluster = ClusterHarness(2)
     cluster.create_topic("t", 2, 2)
     for id in (1, 2):

@@ -26,7 +26,7 @@ from pykclient.testing.controller.states import PartitionState, ReplicaState
         ((2, 4), (2, 4), (), True, None),
     ],
 )
-def test_offline(
+def test_offline_election_picks_the_leader(
     assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, leader: int | None
 ) -> None:
     assert offline_partition_leader_election(assignment, isr, live, unclean) == leader
@@ -36,7 +36,7 @@ def test_offline(
     ("reassignment", "isr", "live", "leader"),
     [((2, 4), (2, 4), (4,), 4), ((2, 4), (2,), (4,), None), ((2, 4), (4,), (2,), None), ((2, 4), (4, 2), (2, 4), 2)],
 )
-def test_reassign(
+def test_reassignment_election_picks_the_leader(
     reassignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
 ) -> None:
     assert reassign_partition_leader_election(reassignment, isr, live) == leader
@@ -46,7 +46,7 @@ def test_reassign(
     ("assignment", "isr", "live", "leader"),
     [((2, 4), (2, 4), (2, 4), 2), ((2, 4), (4,), (2, 4), None), ((2, 4), (2, 4), (4,), None), ((), (2,), (2,), None)],
 )
-def test_preferred(
+def test_preferred_election_picks_the_leader(
     assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
 ) -> None:
     assert preferred_replica_partition_leader_election(assignment, isr, live) == leader
@@ -56,13 +56,13 @@ def test_preferred(
     ("isr", "live", "leaving", "leader"),
     [((2, 4), (2, 4), (2,), 4), ((2,), (2, 4), (2,), None), ((4,), (2,), (2,), None), ((2, 4), (2, 4), (2, 4), None)],
 )
-def test_controlled_shutdown(
+def test_shutdown_election_picks_the_leader(
     isr: tuple[int, ...], live: tuple[int, ...], leaving: tuple[int, ...], leader: int | None
 ) -> None:
     assert controlled_shutdown_partition_leader_election((2, 4), isr, live, leaving) == leader
 
 
-def test_the_tables_have_every_state_and_no_other_moves() -> None:
+def test_state_tables_have_every_state_and_valid_moves() -> None:
     for table in (PartitionState.VALID_PREVIOUS_STATES, ReplicaState.VALID_PREVIOUS_STATES):
         assert all(previous in table for states in table.values() for previous in states)
     with pytest.raises(IllegalStateError, match="cannot become NEW, as it is ONLINE"):

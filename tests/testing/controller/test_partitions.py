@@ -47,7 +47,7 @@ def restart(cluster: ClusterHarness, id: int) -> None:
     cluster.settle()
 
 
-def test_the_isr_shrinks_to_the_last_one_and_then_there_is_no_leader(cluster: ClusterHarness) -> None:
+def test_isr_shrinks_to_the_last_replica_before_the_partition_goes_offline(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3, 4]])
     assert cluster.state("t").leader == 2
     kill(cluster, 2)
@@ -65,7 +65,7 @@ def test_the_isr_shrinks_to_the_last_one_and_then_there_is_no_leader(cluster: Cl
     assert cluster.state("t").leader_epoch > 1
 
 
-def test_an_unclean_election_is_for_topics_that_allow_it(cluster: ClusterHarness) -> None:
+def test_unclean_election_needs_topic_permission(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3]])
     cluster.create_topic("loose", assignment=[[2, 3]], unclean_leader_election_enable="true")
     kill(cluster, 3)
@@ -90,7 +90,7 @@ def test_an_unclean_election_is_for_topics_that_allow_it(cluster: ClusterHarness
     cluster.run_until(lambda: cluster.state("t").leader == 3, "an unclean election")
 
 
-def test_a_bounced_broker_is_noticed_though_it_was_never_seen_to_be_gone(cluster: ClusterHarness) -> None:
+def test_quickly_restarted_broker_is_noticed(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3, 4]])
     epoch = cluster.broker(2).epoch
     cluster.cluster.kill_broker(2)
@@ -106,7 +106,7 @@ def test_a_bounced_broker_is_noticed_though_it_was_never_seen_to_be_gone(cluster
     assert partition.leader_epoch == cluster.state("t").leader_epoch
 
 
-def test_a_broker_that_stops_hands_over_its_leaders_and_leaves_every_isr(cluster: ClusterHarness) -> None:
+def test_stopping_broker_hands_over_leaders_and_leaves_every_isr(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3], [3, 2]])
     cluster.create_topic("alone", assignment=[[2]])
     broker = cluster.broker(2)
@@ -117,7 +117,7 @@ def test_a_broker_that_stops_hands_over_its_leaders_and_leaves_every_isr(cluster
     assert (cluster.state("alone").leader, cluster.state("alone").isr) == (NO_LEADER, (2,)), "nobody else has it"
 
 
-def test_controlled_shutdown_is_only_for_who_is_registered(cluster: ClusterHarness) -> None:
+def test_controlled_shutdown_needs_a_registered_broker(cluster: ClusterHarness) -> None:
     def ask(id: int, epoch: int, to: int = 1) -> int:
         request = ControlledShutdownRequest(broker_id=id, broker_epoch=epoch)
         return cluster.ask_as_broker(request, ControlledShutdownResponse, to, id).error_code
@@ -128,7 +128,7 @@ def test_controlled_shutdown_is_only_for_who_is_registered(cluster: ClusterHarne
     assert cluster.controller.context.is_live_broker(2)
 
 
-def test_a_leader_can_be_moved(cluster: ClusterHarness) -> None:
+def test_leader_can_be_moved(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3]])
     assert cluster.controller.move_leader(T0, 3)
     cluster.settle()
@@ -191,7 +191,7 @@ class TestAlterPartition:
         assert response.error_code == 0
         return response.topics[0].partitions[0].error_code
 
-    def test_a_good_one_is_written_and_told(self, cluster: ClusterHarness) -> None:
+    def test_valid_isr_change_is_stored_and_propagated(self, cluster: ClusterHarness) -> None:
         before = cluster.state("t")
         partition = self.alter(cluster).topics[0].partitions[0]
         assert (partition.error_code, partition.isr) == (0, [2, 3])
@@ -217,19 +217,19 @@ class TestAlterPartition:
         cluster.controller.move_leader(T0, 3)
         assert self.code(self.alter(cluster, leader_epoch=before.leader_epoch)) == FencedLeaderEpochError.code
 
-    def test_a_leader_that_knows_more_asks_the_wrong_one(self, cluster: ClusterHarness) -> None:
+    def test_leader_with_newer_epoch_gets_not_controller(self, cluster: ClusterHarness) -> None:
         assert self.code(self.alter(cluster, partition_epoch=99)) == NotControllerError.code
         assert self.code(self.alter(cluster, leader_epoch=99)) == NotControllerError.code
 
-    def test_brokers_that_are_gone_or_were_restarted_are_not_in_sync(self, cluster: ClusterHarness) -> None:
+    def test_dead_and_restarted_brokers_are_not_added_to_the_isr(self, cluster: ClusterHarness) -> None:
         assert self.code(self.alter(cluster, isr=(2, 9))) == IneligibleReplicaError.code
         assert self.code(self.alter(cluster, epochs={3: 1})) == IneligibleReplicaError.code
         assert self.code(self.alter(cluster, epochs={3: cluster.broker(3).epoch})) == 0
 
-    def test_a_leader_does_not_go_back_to_recovering(self, cluster: ClusterHarness) -> None:
+    def test_leader_cannot_return_to_recovering(self, cluster: ClusterHarness) -> None:
         assert self.code(self.alter(cluster, isr=(2,), recovery_state=RECOVERING)) == 42
 
-    def test_old_lives_unknown_topics_and_other_brokers(self, cluster: ClusterHarness) -> None:
+    def test_stale_epochs_and_unknown_topics_are_refused(self, cluster: ClusterHarness) -> None:
         assert self.alter(cluster, broker_epoch=1).error_code == StaleBrokerEpochError.code
         assert self.alter(cluster, to=2).error_code == NotControllerError.code
         request = AlterPartitionRequest(
@@ -241,7 +241,7 @@ class TestAlterPartition:
         assert self.code(response) == UnknownTopicIdError.code
 
 
-def test_blocks_of_producer_ids_never_overlap(cluster: ClusterHarness) -> None:
+def test_producer_id_blocks_never_overlap(cluster: ClusterHarness) -> None:
     def ask(id: int, epoch: int, to: int) -> AllocateProducerIdsResponse:
         request = AllocateProducerIdsRequest(broker_id=id, broker_epoch=epoch)
         return cluster.ask_as_broker(request, AllocateProducerIdsResponse, to, id)
@@ -259,7 +259,7 @@ def test_blocks_of_producer_ids_never_overlap(cluster: ClusterHarness) -> None:
     assert third.producer_id_start == second.producer_id_start + second.producer_id_len
 
 
-def test_a_broker_that_comes_for_the_first_time_hears_everything() -> None:
+def test_new_broker_gets_the_complete_metadata() -> None:
     cluster = ClusterHarness(3)
     cluster.cluster.kill_broker(3)
     cluster.run_for(A_WHILE_MS)

@@ -97,7 +97,7 @@ class TestCreate:
         (result,) = create(small, Topic(name="t", num_partitions=-1, replication_factor=-1))
         assert (result.num_partitions, result.replication_factor) == (1, 1)
 
-    def test_only_validated(self, cluster: ClusterHarness) -> None:
+    def test_validate_only_creates_no_topic(self, cluster: ClusterHarness) -> None:
         (result,) = create(cluster, Topic(name="t", num_partitions=2, replication_factor=3), validate_only=True)
         assert (result.error_code, result.num_partitions, result.topic_id) == (0, 2, ZERO_UUID)
         (result,) = create(cluster, Topic(name="t", num_partitions=2, replication_factor=9), validate_only=True)
@@ -118,12 +118,12 @@ class TestCreate:
         assert create(cluster, automatic("a", partitions=2**31 - 1), automatic("b"))[1].error_code == 44
         assert not {"a", "b"} & {*cluster.controller.store.all_topics()}
 
-    def test_the_default_may_be_too_many_partitions(self) -> None:
+    def test_default_partition_count_may_be_too_large(self) -> None:
         cluster = ClusterHarness(1, num_partitions=2**31 - 1)
         (result,) = create(cluster, Topic(name="t", num_partitions=-1, replication_factor=-1))
         assert (result.error_code, result.error_message) == (44, "Excessively large number of partitions per request.")
 
-    def test_manual_assignment(self, cluster: ClusterHarness) -> None:
+    def test_manual_assignment_is_used(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[3, 1], [4, 2]])
         assert [cluster.state("t", partition).leader for partition in (0, 1)] == [3, 4]
 
@@ -165,19 +165,19 @@ class TestCreate:
         assert words in (result.error_message or "")
         assert cluster.controller.store.all_topics() == ["old_name"]
 
-    def test_one_bad_topic_does_not_keep_the_others(self, cluster: ClusterHarness) -> None:
+    def test_invalid_topic_does_not_stop_valid_ones(self, cluster: ClusterHarness) -> None:
         good = Topic(name="good", num_partitions=1, replication_factor=1)
         twice = Topic(name="twice", num_partitions=1, replication_factor=1)
         results = {result.name: result for result in create(cluster, good, twice, twice)}
         assert results["good"].error_code == 0
         assert (results["twice"].error_code, results["twice"].error_message) == (42, "Duplicate topic name.")
 
-    def test_only_the_controller_does_it(self, cluster: ClusterHarness) -> None:
+    def test_only_the_controller_creates_topics(self, cluster: ClusterHarness) -> None:
         request = CreateTopicsRequest(topics=[Topic(name="t", num_partitions=1, replication_factor=1)])
         (result,) = cluster.ask(request, CreateTopicsResponse, cluster.others()[0]).topics
         assert result.error_code == NOT_CONTROLLER
 
-    def test_without_a_leader_in_time_it_is_timed_out_but_made(self, cluster: ClusterHarness) -> None:
+    def test_topic_without_leader_in_time_times_out_but_exists(self, cluster: ClusterHarness) -> None:
         cluster.broker(cluster.controller_id).metadata_cache.freeze()
         (result,) = create(cluster, Topic(name="t", num_partitions=1, replication_factor=3), timeout_ms=300)
         assert result.error_code == REQUEST_TIMED_OUT
@@ -189,7 +189,7 @@ class TestCreate:
         assert cluster.state("u").leader
 
     @pytest.mark.parametrize("events", range(0, 40, 4))
-    def test_a_controller_that_dies_on_the_way_leaves_no_half_topic(self, events: int) -> None:
+    def test_dying_controller_leaves_no_partial_topic(self, events: int) -> None:
         """Either nothing was written, or the next controller continues from what was written."""
         cluster = ClusterHarness(4)
         first = cluster.controller_id
@@ -234,7 +234,7 @@ class TestPlacement:
             5: (0, 2, 3), 6: (1, 3, 4), 7: (2, 4, 0), 8: (3, 0, 1), 9: (4, 1, 2),
         }  # fmt: skip
 
-    def test_racks(self) -> None:
+    def test_replicas_are_spread_over_racks(self) -> None:
         racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
         brokers = [Node(id, "h", 1, rack) for id, rack in racks.items()]
         assert rack_alternated_broker_list(brokers) == [0, 3, 1, 5, 4, 2]
@@ -247,7 +247,7 @@ class TestPlacement:
                 assert len(set(replicas)) == replication_factor
                 assert len({racks[id] for id in replicas}) == min(3, replication_factor)
 
-    def test_a_cluster_with_racks_uses_them(self) -> None:
+    def test_new_topics_are_spread_over_racks(self) -> None:
         cluster = ClusterHarness(4, racks={1: "a", 2: "a", 3: "b", 4: "b"})
         cluster.create_topic("t", 8, 2)
         for partition in range(8):
@@ -266,7 +266,7 @@ class TestPartitions:
         (result,) = cluster.ask(request, CreatePartitionsResponse).results
         return result.error_code, result.error_message or ""
 
-    def test_more_partitions(self, cluster: ClusterHarness) -> None:
+    def test_partitions_can_be_added(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", 2, 2)
         topic_id = cluster.controller.context.topic_id("t")
         assert self.add(cluster, 5, validate_only=True) == (0, "")
@@ -347,7 +347,7 @@ class TestDelete:
         old = closed.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5), DeleteTopicsResponse, version=2)
         assert old.responses[0].error_code == 42
 
-    def test_a_name_can_be_used_again_at_once(self, cluster: ClusterHarness) -> None:
+    def test_deleted_name_can_be_reused_at_once(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", 3)
         first = cluster.controller.context.topic_id("t")
         assert self.delete(cluster, DeleteTopicsRequest.DeleteTopicState(name="t")) == [(0, None)]
@@ -355,7 +355,7 @@ class TestDelete:
         assert cluster.controller.context.topic_id("t") != first
         assert all(broker.metadata_cache.num_partitions("t") == 2 for broker in cluster.cluster.alive_brokers())
 
-    def test_a_late_copy_of_the_request_deletes_no_replica_of_the_next_topic(self) -> None:
+    def test_late_delete_request_deletes_no_replica_of_the_next_topic(self) -> None:
         cluster = ClusterHarness(2, controller_socket_timeout_ms=200)
         cluster.create_topic("t", assignment=[[2]])
         late = cluster.cluster.faults.hold("StopReplica", times=1, broker=2, party="broker-*", when=_deletes_replicas)
@@ -366,7 +366,7 @@ class TestDelete:
         cluster.run_for()
         assert cluster.cluster.leader(TopicPartition("t", 0)) == 2
 
-    def test_with_a_broker_down_the_rest_waits_for_it(self, cluster: ClusterHarness) -> None:
+    def test_deletion_waits_for_a_stopped_broker(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[1, 4]])
         cluster.cluster.kill_broker(4)
         cluster.run_for(A_WHILE_MS)
@@ -377,7 +377,7 @@ class TestDelete:
         cluster.run_until(lambda: not cluster.controller.store.topic_exists("t"), "nothing is left of it")
         assert cluster.broker(4).log_manager.get_log(TopicPartition("t", 0)) is None
 
-    def test_brokers_that_come_back_at_once_do_not_halt_it(self, cluster: ClusterHarness) -> None:
+    def test_restarting_brokers_do_not_block_deletion(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[2, 3, 4]])
         cluster.cluster.kill_broker(3)
         cluster.run_for(A_WHILE_MS)
@@ -392,7 +392,7 @@ class TestDelete:
         cluster.cluster.start_broker(3)
         cluster.run_until(lambda: not cluster.controller.store.topic_exists("t"), "nothing is left of it")
 
-    def test_a_deletion_outlives_its_controller(self, cluster: ClusterHarness) -> None:
+    def test_deletion_survives_a_controller_change(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[2, 4]])
         cluster.cluster.kill_broker(4)
         cluster.run_for(A_WHILE_MS)
@@ -424,7 +424,7 @@ class TestMoves:
             for partition in topic.partitions
         ]
 
-    def test_a_partition_moves_with_its_leader(self, cluster: ClusterHarness) -> None:
+    def test_partition_moves_with_its_leader(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[1, 2]])
         assert self.reassign(cluster, [3, 4]) == (0, None)
         assert self.in_progress(cluster) == [([3, 4, 1, 2], [3, 4], [1, 2])]
@@ -439,7 +439,7 @@ class TestMoves:
         assert info is not None
         assert info.replicas == [3, 4]
 
-    def test_a_move_is_called_off(self, cluster: ClusterHarness) -> None:
+    def test_reassignment_can_be_cancelled(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[1, 2]])
         cluster.cluster.pause_broker(4)
         assert self.reassign(cluster, [1, 4]) == (0, None)
@@ -464,7 +464,7 @@ class TestMoves:
         assert log is not None
         assert log.topic_id == cluster.controller.context.topic_id("t")
 
-    def test_a_move_goes_on_under_another_controller(self, cluster: ClusterHarness) -> None:
+    def test_reassignment_continues_under_another_controller(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("t", assignment=[[2, 3]])
         cluster.cluster.faults.links.set("broker-4", "broker-2", cut=True)
         assert self.reassign(cluster, [2, 4]) == (0, None)
@@ -515,13 +515,13 @@ class TestMoves:
         assert cluster.state("t").leader == 1
 
     @pytest.mark.parametrize("version", range(3))
-    def test_only_the_controller_holds_elections(self, cluster: ClusterHarness, version: int) -> None:
+    def test_only_the_controller_runs_elections(self, cluster: ClusterHarness, version: int) -> None:
         request = ElectLeadersRequest(topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])])
         response = cluster.ask(request, ElectLeadersResponse, cluster.others()[0], version)
         assert response.error_code == (NOT_CONTROLLER if version >= 1 else 0)
         assert response.replica_election_results[0].partition_result[0].error_code == NOT_CONTROLLER
 
-    def test_elections_that_cannot_be_held(self, cluster: ClusterHarness) -> None:
+    def test_impossible_elections_are_refused(self, cluster: ClusterHarness) -> None:
         assert self.elect(cluster) == {"t-0": UNKNOWN_TOPIC}
         cluster.create_topic("t", assignment=[[4, 2]])
         cluster.cluster.kill_broker(4)
@@ -537,7 +537,7 @@ class TestMoves:
         assert self.elect(cluster, 1) == {"t-0": 0}
         assert cluster.state("t").leader == 4
 
-    def test_leadership_returns_by_itself_where_that_is_wanted(self) -> None:
+    def test_automatic_rebalance_restores_preferred_leaders(self) -> None:
         cluster = ClusterHarness(3, auto_leader_rebalance_enable=True, leader_imbalance_check_interval_seconds=5)
         cluster.create_topic("t", assignment=[[1, 2]])
         cluster.controller.move_leader(TopicPartition("t", 0), 2)
@@ -545,7 +545,7 @@ class TestMoves:
         assert cluster.state("t").leader == 1
 
 
-def test_updates_speak_of_each_broker_once(cluster: ClusterHarness) -> None:
+def test_metadata_updates_list_each_broker_once(cluster: ClusterHarness) -> None:
     """The controller sends one request to each broker, no matter how many partitions changed."""
     cluster.settle()
     cluster.cluster.history.clear()

@@ -74,7 +74,7 @@ def box() -> Box:
     return Box()
 
 
-def test_without_contact_every_call_fails_and_the_session_lives_on(box: Box) -> None:
+def test_calls_without_contact_fail_and_the_session_survives(box: Box) -> None:
     client = box.client()
     client.create("/x", b"1", ephemeral=True)
     client.contact_lost("paused")
@@ -98,7 +98,7 @@ def test_without_contact_every_call_fails_and_the_session_lives_on(box: Box) -> 
     assert client.get_data("/x")[0] == b"1"
 
 
-def test_a_session_that_expired_is_replaced_and_handlers_are_told_before_and_after(box: Box) -> None:
+def test_expired_session_is_replaced_between_handler_calls(box: Box) -> None:
     client = box.client()
     first = client.session_id
     told: list[tuple[str, int]] = []
@@ -119,7 +119,7 @@ def test_a_session_that_expired_is_replaced_and_handlers_are_told_before_and_aft
     assert client.exists("/x") is None
 
 
-def test_a_session_that_was_given_up_is_replaced_at_once(box: Box) -> None:
+def test_session_given_up_is_replaced_at_once(box: Box) -> None:
     client = box.client()
     first = client.session_id
     client.expire()
@@ -142,7 +142,7 @@ def test_restarted_client_ends_its_former_session(box: Box) -> None:
     assert len(box.service.sessions) == 2
 
 
-def test_closing_ends_the_session_only_if_that_can_be_said(box: Box) -> None:
+def test_close_ends_the_session_only_with_contact(box: Box) -> None:
     client = box.client()
     client.create("/x", ephemeral=True)
     client.close()
@@ -157,7 +157,7 @@ def test_closing_ends_the_session_only_if_that_can_be_said(box: Box) -> None:
     assert box.service.exists("/x") is None
 
 
-def test_the_link_to_the_service_is_contact(box: Box) -> None:
+def test_client_is_connected_while_the_link_works(box: Box) -> None:
     client = box.client()
     box.links.set("broker-1", "coordination", cut=True)
     assert not client.connected
@@ -168,7 +168,7 @@ def test_the_link_to_the_service_is_contact(box: Box) -> None:
     assert not box.client(2).connected, "nor has who starts in the meantime"
 
 
-def test_handlers_hear_of_what_their_reads_watch(box: Box) -> None:
+def test_handlers_are_called_for_watched_nodes(box: Box) -> None:
     client, other = box.client(), box.client(2)
     heard: list[str] = []
     assert not client.register_node_change_handler_and_check_existence("/x", heard.append)
@@ -208,7 +208,7 @@ class TestKafkaCoordinationClient:
         assert (stored["version"], stored["endpoints"], stored["rack"]) == (5, ["PLAINTEXT://h:9092"], "r")
         assert znodes.decode(box.service.get_data("/cluster/id")[0]) == {"version": "1", "id": "cluster"}
 
-    def test_one_controller_at_a_time(self, box: Box) -> None:
+    def test_only_one_controller_is_registered(self, box: Box) -> None:
         one, two = KafkaCoordinationClient(box.client(1)), KafkaCoordinationClient(box.client(2))
         assert one.controller_id() is None
         epoch, version = one.register_controller_and_increment_controller_epoch(1, 5)
@@ -222,7 +222,7 @@ class TestKafkaCoordinationClient:
         with pytest.raises(ControllerMovedError):
             one.delete_topic_deletion("t", version)
 
-    def test_topics_and_their_partitions(self, box: Box) -> None:
+    def test_topics_and_partitions_are_stored_and_changed(self, box: Box) -> None:
         client = KafkaCoordinationClient(box.client())
         _, version = client.register_controller_and_increment_controller_epoch(1, 5)
         moving = ReplicaAssignment((1, 2, 3), (3,), (1,))
@@ -247,12 +247,12 @@ class TestKafkaCoordinationClient:
         client.delete_topic("t", version)
         assert (client.all_topics(), client.topic_deletions(), client.topic_config("t")) == ([], [], {})
 
-    def test_blocks_of_producer_ids(self, box: Box) -> None:
+    def test_producer_id_blocks_are_allocated_in_order(self, box: Box) -> None:
         one, two = KafkaCoordinationClient(box.client(1)), KafkaCoordinationClient(box.client(2))
         blocks = [client.allocate_producer_ids(1) for client in (one, two, one)]
         assert blocks == [(index * PRODUCER_ID_BLOCK_SIZE, PRODUCER_ID_BLOCK_SIZE) for index in range(3)]
 
-    def test_assignments_on_the_way(self) -> None:
+    def test_reassignment_in_progress_is_encoded(self) -> None:
         """A reassignment in progress is encoded as in KIP-455's example."""
         assignment = ReplicaAssignment((1, 2, 3)).reassign_to((4, 5, 6))
         assert assignment == ReplicaAssignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))

@@ -76,7 +76,7 @@ def test_nodes_are_created_read_changed_and_deleted(box: Service) -> None:
     assert service.create("/x")[1].czxid > changed.mzxid
 
 
-def test_transactions_are_counted_so_that_a_node_made_anew_is_told_from_the_old_one(box: Service) -> None:
+def test_recreated_node_has_another_transaction_id(box: Service) -> None:
     first = box.service.create("/x")[1]
     box.service.delete("/x")
     assert box.service.create("/x")[1].czxid > first.czxid
@@ -118,7 +118,7 @@ def test_invalid_operations_are_refused(box: Service) -> None:
         service.delete("/")
 
 
-def test_sequential_nodes_count_up_and_never_come_twice(box: Service) -> None:
+def test_sequential_nodes_count_up_and_never_repeat(box: Service) -> None:
     service = box.service
     service.create("/q")
     first = service.create("/q/n_", sequential=True)[0]
@@ -129,7 +129,7 @@ def test_sequential_nodes_count_up_and_never_come_twice(box: Service) -> None:
     assert service.get_children("/q") == ["n_0000000000", "n_0000000002"]
 
 
-def test_multi_does_all_or_nothing(box: Service) -> None:
+def test_multi_applies_all_or_nothing(box: Service) -> None:
     service = box.service
     service.create("/x", b"old")
     with pytest.raises(BadVersionError):
@@ -175,7 +175,7 @@ def test_watches_fire_once_and_after_the_call(box: Service) -> None:
     assert box.run() == [("a", WatchedEvent(NODE_DELETED, "/x"))]
 
 
-def test_watches_of_children_are_for_who_is_there_not_for_their_data(box: Service) -> None:
+def test_child_watches_ignore_data_changes(box: Service) -> None:
     service = box.service
     session = box.session()
     service.create("/x")
@@ -195,7 +195,7 @@ def test_watches_of_children_are_for_who_is_there_not_for_their_data(box: Servic
     assert box.run() == [("a", WatchedEvent(NODE_DELETED, "/x"))], "both watches, one event"
 
 
-def test_watchers_hear_in_the_order_in_which_they_began_to_watch(box: Service) -> None:
+def test_watches_fire_in_order_of_registration(box: Service) -> None:
     one, two = box.session("one"), box.session("two")
     box.service.exists("/x", two)
     box.service.exists("/x", one)
@@ -203,7 +203,7 @@ def test_watchers_hear_in_the_order_in_which_they_began_to_watch(box: Service) -
     assert [name for name, _ in box.run()] == ["two", "one"]
 
 
-def test_a_read_that_fails_sets_no_watch(box: Service) -> None:
+def test_failed_read_sets_no_watch(box: Service) -> None:
     session = box.session()
     with pytest.raises(NoNodeError):
         box.service.get_data("/x", session)
@@ -229,7 +229,7 @@ def test_ephemeral_nodes_end_with_their_session(box: Service) -> None:
     service.close_session(one)
 
 
-def test_a_session_out_of_contact_lives_for_its_timeout(box: Service) -> None:
+def test_session_without_contact_lives_for_its_timeout(box: Service) -> None:
     service = box.service
     session = box.session()
     service.create("/x", session=session, ephemeral=True)
@@ -249,7 +249,7 @@ def test_a_session_out_of_contact_lives_for_its_timeout(box: Service) -> None:
     assert box.expired == [], "out of contact, it is not told"
 
 
-def test_events_out_of_contact_arrive_afterwards_in_order(box: Service) -> None:
+def test_missed_events_arrive_later_in_order(box: Service) -> None:
     service = box.service
     session = box.session()
     service.exists("/x", session)
@@ -264,7 +264,7 @@ def test_events_out_of_contact_arrive_afterwards_in_order(box: Service) -> None:
     assert [event.path for _, event in box.run()] == ["/x", "/y", "/z"]
 
 
-def test_a_session_can_be_given_up_though_it_is_in_contact(box: Service) -> None:
+def test_session_in_contact_can_be_given_up(box: Service) -> None:
     session = box.session()
     box.service.expire_session(session)
     assert not session.alive

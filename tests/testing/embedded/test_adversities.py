@@ -49,7 +49,7 @@ def send(cluster: EmbeddedCluster, value: bytes = b"x") -> None:
         ("127.0.0.2", "127.0.0.2"),
     ],
 )
-def test_hosts(host: str, told: str) -> None:
+def test_hosts_are_bound_and_advertised(host: str, told: str) -> None:
     if host == "127.0.0.2" and sys.platform != "linux":
         pytest.skip("only Linux has all of 127.0.0.0/8")
     if ":" in host and not socket.has_ipv6:
@@ -61,7 +61,7 @@ def test_hosts(host: str, told: str) -> None:
         assert len(cluster.log(ORDERS)) == 1
 
 
-def test_clients_are_told_another_host_than_the_one_that_is_listened_at() -> None:
+def test_clients_use_the_advertised_host() -> None:
     with EmbeddedCluster(2, host="127.0.0.1", advertised_host="localhost", default_replication_factor=2) as cluster:
         assert cluster.bootstrap_servers.startswith("localhost:")
         servers = cluster.bootstrap_servers.replace("localhost", "127.0.0.1")
@@ -70,7 +70,7 @@ def test_clients_are_told_another_host_than_the_one_that_is_listened_at() -> Non
             assert {node.host for node in producer._metadata.fetch().nodes} == {"localhost"}
 
 
-def test_an_unknown_host_is_an_error_that_names_it() -> None:
+def test_unknown_host_error_names_the_host() -> None:
     with pytest.raises(OSError, match=r"cannot listen at 'nobody\.invalid': "), EmbeddedCluster(host="nobody.invalid"):
         pass
 
@@ -99,7 +99,7 @@ def test_an_error_names_the_api_that_an_old_release_lacks(release: str, lacks: s
 # --- throttled --------------------------------------------------------------------------------------------------------
 
 
-def test_a_throttled_fetch_brings_nothing_but_the_time_to_wait() -> None:
+def test_throttled_fetch_returns_only_the_throttle_time() -> None:
     with EmbeddedCluster(quota_consumer_default=10_000, quota_window_num=2) as cluster:
         cluster.create_topic("orders")
         with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
@@ -143,7 +143,7 @@ def start_interrupted(cluster: EmbeddedCluster, after_s: float) -> None:
     threading.Event().wait(20)
 
 
-def test_no_socket_is_opened_where_an_interrupt_could_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_are_opened_outside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C interrupts the main thread, even between opening a socket and storing it."""
     openers = set()
 
@@ -158,7 +158,7 @@ def test_no_socket_is_opened_where_an_interrupt_could_lose_it(monkeypatch: pytes
     assert threading.main_thread() not in openers
 
 
-def test_interrupted_at_any_moment_of_its_start() -> None:
+def test_interrupted_start_leaks_no_threads() -> None:
     threads = set(threading.enumerate())
     for after_s in (0.001, 0.005, 0.01, 0.02):
         cluster = EmbeddedCluster(3)
@@ -168,7 +168,7 @@ def test_interrupted_at_any_moment_of_its_start() -> None:
         eventually(lambda: set(threading.enumerate()) <= threads)  # a thread may have just started
 
 
-def test_closed_by_another_thread_while_somebody_waits() -> None:
+def test_close_ends_waits_of_other_threads() -> None:
     cluster = EmbeddedCluster().start()
     begun = threading.Event()
 
@@ -209,7 +209,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 @forks
-def test_a_forked_child_is_a_client_and_cannot_do_more(cluster: EmbeddedCluster) -> None:
+def test_forked_child_can_only_use_clients(cluster: EmbeddedCluster) -> None:
     def refused(use: Callable[[], object]) -> bool:
         try:
             use()
@@ -230,7 +230,7 @@ def test_a_forked_child_is_a_client_and_cannot_do_more(cluster: EmbeddedCluster)
 
 
 @forks
-def test_brokers_end_and_come_back_while_a_forked_child_lives(cluster: EmbeddedCluster) -> None:
+def test_brokers_restart_while_a_forked_child_lives(cluster: EmbeddedCluster) -> None:
     send(cluster)
     reader, writer = os.pipe()
 
@@ -255,7 +255,7 @@ def test_brokers_end_and_come_back_while_a_forked_child_lives(cluster: EmbeddedC
 # --- hooks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_hook_that_fails_the_test_does_so(cluster: EmbeddedCluster) -> None:
+def test_hook_can_fail_the_test(cluster: EmbeddedCluster) -> None:
     """A hook can fail the test with pytest.fail, which is not an Exception."""
     cluster.faults.control("Produce", lambda _: pytest.fail("it must not be written"), times=1)
     send(cluster)
@@ -264,14 +264,14 @@ def test_a_hook_that_fails_the_test_does_so(cluster: EmbeddedCluster) -> None:
     assert len(cluster.log(ORDERS)) == 1
 
 
-def test_an_answer_to_something_else_is_refused(cluster: EmbeddedCluster) -> None:
+def test_response_of_another_api_is_refused(cluster: EmbeddedCluster) -> None:
     cluster.faults.control("Produce", lambda _: MetadataResponse(), times=1)
     send(cluster)
     with pytest.raises(IllegalArgumentError, match="PRODUCE cannot be answered with a MetadataResponse"):
         cluster.describe()
 
 
-def test_a_hook_may_answer_by_itself(cluster: EmbeddedCluster) -> None:
+def test_hook_can_respond(cluster: EmbeddedCluster) -> None:
     control = cluster.faults.control("Produce", lambda request: request.respond(ProduceResponse()))
     with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
         future = producer.send("orders", b"x")
@@ -281,7 +281,7 @@ def test_a_hook_may_answer_by_itself(cluster: EmbeddedCluster) -> None:
     assert len(cluster.log(ORDERS)) == 1
 
 
-def test_a_hook_begins_nothing_that_it_would_have_to_wait_for(cluster: EmbeddedCluster) -> None:
+def test_hook_cannot_call_blocking_methods(cluster: EmbeddedCluster) -> None:
     refused: list[str] = []
     leader = cluster.leader(ORDERS)
     assert leader is not None
@@ -311,7 +311,7 @@ def test_a_hook_begins_nothing_that_it_would_have_to_wait_for(cluster: EmbeddedC
 # --- what is not there ------------------------------------------------------------------------------------------------
 
 
-def test_logs_and_controllers_that_are_not_there(cluster: EmbeddedCluster) -> None:
+def test_missing_logs_and_controllers_raise_clear_errors(cluster: EmbeddedCluster) -> None:
     with pytest.raises(IllegalStateError, match="there is no log of nothing-0 on any broker"):
         cluster.log(TopicPartition("nothing", 0))
     for broker in cluster.broker_ids:
@@ -323,7 +323,7 @@ def test_logs_and_controllers_that_are_not_there(cluster: EmbeddedCluster) -> No
 
 
 @pytest.mark.parametrize("party", ["clint:*", "broker1", "orders-app", ""])
-def test_parties_that_cannot_be_there(cluster: EmbeddedCluster, party: str) -> None:
+def test_invalid_parties_are_refused(cluster: EmbeddedCluster, party: str) -> None:
     for use in (
         lambda: cluster.faults.cut(party, 1),
         lambda: cluster.faults.partition([1], [party]),

@@ -69,7 +69,7 @@ def test_closed_clusters_leave_no_threads_or_files() -> None:
             socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_many_at_a_time_know_nothing_of_each_other() -> None:
+def test_clusters_do_not_affect_each_other() -> None:
     clusters = [EmbeddedCluster(2).start() for _ in range(10)]
     try:
         for number, cluster in enumerate(clusters):
@@ -81,7 +81,7 @@ def test_many_at_a_time_know_nothing_of_each_other() -> None:
             cluster.close()
 
 
-def test_cluster_starts_once_and_closes_twice() -> None:
+def test_cluster_starts_once_and_may_close_twice() -> None:
     cluster = EmbeddedCluster()
     assert repr(cluster) == "<EmbeddedCluster not running>"
     with pytest.raises(IllegalStateError, match="does not run; use it in a with statement"):
@@ -97,7 +97,7 @@ def test_cluster_starts_once_and_closes_twice() -> None:
         assert cluster.state().partitions == {}
 
 
-def test_ports_in_a_row() -> None:
+def test_brokers_use_consecutive_ports() -> None:
     ports = PortReservations()
     first = ports.take_two()  # other test processes stay away from both until the end
     with contextlib.closing(ports), EmbeddedCluster(2, port=first) as cluster:
@@ -124,12 +124,12 @@ def test_ports_in_a_row() -> None:
         {"release": "3.9", "transaction_version": 2},
     ],
 )
-def test_settings_that_are_wrong(arguments: dict[str, object]) -> None:
+def test_wrong_settings_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         EmbeddedCluster(**arguments)  # type: ignore[arg-type]
 
 
-def test_public_names() -> None:
+def test_public_names_exist() -> None:
     assert all(getattr(public, name) is not None for name in public.__all__)
     assert set(public.__all__) <= set(dir(public))
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
@@ -139,7 +139,7 @@ def test_public_names() -> None:
 # --- brokers ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_controller_dies(cluster: EmbeddedCluster) -> None:
+def test_clients_survive_the_death_of_the_controller(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders", assignment={0: [1, 2, 3]})
     first = cluster.controller_id
     assert first is not None
@@ -151,7 +151,7 @@ def test_the_controller_dies(cluster: EmbeddedCluster) -> None:
     cluster.wait_for(lambda: cluster.isr(ORDERS) == [1, 2, 3])
 
 
-def test_stop_pause_and_restart_with_what_is_on_disk(cluster: EmbeddedCluster) -> None:
+def test_stop_pause_and_restart_keep_the_disk(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders", assignment={0: [1]})
     send(cluster, b"kept")
     servers = cluster.bootstrap_servers
@@ -174,7 +174,7 @@ def test_stop_pause_and_restart_with_what_is_on_disk(cluster: EmbeddedCluster) -
     assert values(cluster) == [b"kept"]
 
 
-def test_brokers_that_are_not_there(cluster: EmbeddedCluster) -> None:
+def test_missing_broker_is_named_in_the_error(cluster: EmbeddedCluster) -> None:
     for call in (cluster.kill, cluster.stop, cluster.restart, cluster.pause, cluster.resume, cluster.disk):
         with pytest.raises(IllegalArgumentError, match=r"there is no broker 7, only \[1, 2, 3\]"):
             call(7)
@@ -183,7 +183,7 @@ def test_brokers_that_are_not_there(cluster: EmbeddedCluster) -> None:
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_made_moved_and_deleted(cluster: EmbeddedCluster) -> None:
+def test_topics_are_created_moved_and_deleted(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders", 2, 2, {"retention.ms": 60_000})
     with pytest.raises(TopicAlreadyExistsError):
         cluster.create_topic("orders")
@@ -225,7 +225,7 @@ def test_requests_and_logs_can_be_read(cluster: EmbeddedCluster) -> None:
         cluster.requests_of("Prodce")
 
 
-def test_groups_are_in_the_state(cluster: EmbeddedCluster) -> None:
+def test_state_shows_groups(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders")
     with KafkaConsumer[bytes, bytes](
         "orders", bootstrap_servers=cluster.bootstrap_servers, group_id="billing"
@@ -235,7 +235,7 @@ def test_groups_are_in_the_state(cluster: EmbeddedCluster) -> None:
     cluster.wait_for(lambda: cluster.state().groups["billing"].members == 0)
 
 
-def test_a_feature_changes() -> None:
+def test_feature_can_be_updated() -> None:
     with EmbeddedCluster(brokers=2, transaction_version=1) as cluster:
         epochs = []
         for level in (1, 2, 0):
@@ -253,7 +253,7 @@ def test_a_feature_changes() -> None:
             cluster.update_feature("transaction.version", 3)
 
 
-def test_waiting(cluster: EmbeddedCluster) -> None:
+def test_wait_for_timeout_shows_the_cluster(cluster: EmbeddedCluster) -> None:
     with pytest.raises(
         KafkaTimeoutError, match=r"waited 0\.1 s for the moon; the cluster: broker 1 RUNNING.*, broker 2 RUNNING"
     ):
@@ -262,7 +262,7 @@ def test_waiting(cluster: EmbeddedCluster) -> None:
         cluster.wait_for(lambda: 1 // 0)
 
 
-def test_a_hook_that_raises_is_told_by_the_next_call(cluster: EmbeddedCluster) -> None:
+def test_error_of_a_hook_is_raised_by_the_next_call(cluster: EmbeddedCluster) -> None:
     def hook(request: object) -> None:
         raise LookupError("on purpose")
 
@@ -274,7 +274,7 @@ def test_a_hook_that_raises_is_told_by_the_next_call(cluster: EmbeddedCluster) -
     cluster.faults.clear()
 
 
-def test_a_hook_that_raises_is_told_at_the_end_but_for_an_error_that_is_on_its_way() -> None:
+def test_close_raises_the_error_of_a_hook_unless_another_is_raised() -> None:
     def hook(request: object) -> None:
         raise LookupError("on purpose")
 
@@ -291,7 +291,7 @@ def test_a_hook_that_raises_is_told_at_the_end_but_for_an_error_that_is_on_its_w
         use(NotImplementedError())
 
 
-def test_verdicts(cluster: EmbeddedCluster) -> None:
+def test_hook_can_return_a_verdict(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("orders")
     control = cluster.faults.control("Produce", lambda request: DISCONNECT, times=3)
     send(cluster, b"x")
@@ -302,7 +302,7 @@ def test_verdicts(cluster: EmbeddedCluster) -> None:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_has_a_limit() -> None:
+def test_memory_is_limited() -> None:
     with EmbeddedCluster(memory_limit_bytes=1 << 20) as cluster:
         cluster.create_topic("orders")
         with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -319,7 +319,7 @@ def test_memory_has_a_limit() -> None:
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 
-def test_clients_meet_brokers_through_proxies() -> None:
+def test_clients_connect_through_proxies() -> None:
     ports = PortReservations()
     at = {id: ("127.0.0.1", ports.take()) for id in (1, 2)}
     with EmbeddedCluster(2, proxies=at) as cluster:

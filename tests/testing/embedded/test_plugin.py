@@ -22,7 +22,7 @@ def run(pytester: pytest.Pytester, source: str, *, finds_plugins: bool = False) 
         return pytester.runpytest_subprocess(*options, "-p", "pykclient.testing.plugin")
 
 
-def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
+def test_fixture_gives_each_test_its_cluster(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -63,7 +63,7 @@ def test_a_cluster_for_each_test(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=4)
 
 
-def test_a_cluster_for_the_session(pytester: pytest.Pytester) -> None:
+def test_session_fixture_shares_a_cluster(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import pytest
@@ -95,7 +95,7 @@ def test_a_cluster_for_the_session(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=2)
 
 
-def test_a_failure_shows_the_cluster(pytester: pytest.Pytester) -> None:
+def test_failed_test_shows_the_cluster(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -119,7 +119,7 @@ def test_a_failure_shows_the_cluster(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_a_failure_shows_the_shared_clusters_requests_of_that_test(pytester: pytest.Pytester) -> None:
+def test_failed_test_shows_only_its_requests_of_a_shared_cluster(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -146,7 +146,7 @@ def test_a_failure_shows_the_shared_clusters_requests_of_that_test(pytester: pyt
     assert done.stdout.str().count("at the failure") == 1
 
 
-def test_a_failure_after_the_cluster_was_closed(pytester: pytest.Pytester) -> None:
+def test_failure_after_close_says_that_the_cluster_does_not_run(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -159,7 +159,7 @@ def test_a_failure_after_the_cluster_was_closed(pytester: pytest.Pytester) -> No
     done.stdout.fnmatch_lines(["nothing is known of it: *the cluster does not run*"])
 
 
-def test_brokers_that_are_named_twice(pytester: pytest.Pytester) -> None:
+def test_number_of_brokers_given_twice_is_refused(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -174,7 +174,7 @@ def test_brokers_that_are_named_twice(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*names the brokers twice*"])
 
 
-def test_the_plugin_alone_loads_no_cluster() -> None:
+def test_plugin_alone_does_not_load_the_cluster() -> None:
     program = (
         "import pytest, sys; before = set(sys.modules); import pykclient.testing.plugin;"
         "print(*sorted(set(sys.modules) - before))"

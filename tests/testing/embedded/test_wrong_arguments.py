@@ -44,7 +44,7 @@ CALLS: dict[str, dict[str, Any]] = {
 ONE = [value for value in HOSTILE if not (isinstance(value, int) and value == 1)]
 
 
-def test_settings() -> None:
+def test_wrong_settings_raise_config_errors() -> None:
     refused = 0
     for name in SETTINGS:
         for value in HOSTILE:
@@ -57,7 +57,7 @@ def test_settings() -> None:
         EmbeddedCluster(num_partitions=10**5000)
 
 
-def test_methods() -> None:
+def test_wrong_arguments_raise_documented_errors() -> None:
     with EmbeddedCluster(acls=[]) as cluster:
         cluster.create_topic("orders")
         refused = 0

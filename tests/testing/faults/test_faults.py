@@ -39,7 +39,7 @@ def errors(setup: Setup, *ids: int) -> list[int]:
     return codes
 
 
-def test_an_error_for_so_many_requests(handler: HeartbeatHandler) -> None:
+def test_error_applies_to_given_number_of_requests(handler: HeartbeatHandler) -> None:
     setup = Setup()
     control = setup.cluster.faults.answer("Heartbeat", NotCoordinatorError, times=2)
     assert errors(setup, 1, 2, 3) == [16, 16, 0]
@@ -71,7 +71,7 @@ def test_faults_apply_only_to_matching_requests(handler: HeartbeatHandler) -> No
     assert errors(setup, 1, 2, 3) == [0, 5, 0]
 
 
-def test_the_first_control_that_decides_is_the_last_that_is_asked(handler: HeartbeatHandler) -> None:
+def test_first_deciding_control_ends_the_search(handler: HeartbeatHandler) -> None:
     setup = Setup()
     seen: list[str] = []
 
@@ -89,7 +89,7 @@ def test_the_first_control_that_decides_is_the_last_that_is_asked(handler: Heart
     assert seen == ["passes", "decides"]
 
 
-def test_dropped_requests_have_no_effect_and_leave_the_connection_silent(handler: HeartbeatHandler) -> None:
+def test_dropped_requests_have_no_effect_and_get_no_response(handler: HeartbeatHandler) -> None:
     setup = Setup()
     setup.cluster.faults.drop_requests("Heartbeat")
     assert errors(setup, 1, 2) == []
@@ -98,7 +98,7 @@ def test_dropped_requests_have_no_effect_and_leave_the_connection_silent(handler
     assert [record.fate for record in setup.cluster.history.matching()] == ["REQUEST_DROPPED"]
 
 
-def test_dropped_responses_are_of_requests_that_took_effect(handler: HeartbeatHandler) -> None:
+def test_dropped_responses_follow_requests_that_took_effect(handler: HeartbeatHandler) -> None:
     setup = Setup()
     setup.cluster.faults.drop_responses("Heartbeat")
     assert errors(setup, 1, 2) == []
@@ -109,7 +109,7 @@ def test_dropped_responses_are_of_requests_that_took_effect(handler: HeartbeatHa
 
 
 @pytest.mark.parametrize("after", [True, False])
-def test_disconnecting_before_or_after_the_effect(handler: HeartbeatHandler, after: bool) -> None:
+def test_disconnect_happens_before_or_after_the_effect(handler: HeartbeatHandler, after: bool) -> None:
     setup = Setup()
     drop = setup.cluster.faults.drop_responses if after else setup.cluster.faults.drop_requests
     drop("Heartbeat", disconnect=True)
@@ -119,7 +119,7 @@ def test_disconnecting_before_or_after_the_effect(handler: HeartbeatHandler, aft
     assert [record.fate for record in setup.cluster.history.matching()] == ["DISCONNECTED"]
 
 
-def test_held_requests_take_effect_when_they_are_released(handler: HeartbeatHandler) -> None:
+def test_held_requests_take_effect_on_release(handler: HeartbeatHandler) -> None:
     setup = Setup()
     control = setup.cluster.faults.hold("Heartbeat")
     other = setup.new_client("client:d")
@@ -137,7 +137,7 @@ def test_held_requests_take_effect_when_they_are_released(handler: HeartbeatHand
     assert len(setup.client.completed_receives) == 2
 
 
-def test_requests_released_after_the_brokers_death_are_lost(handler: HeartbeatHandler) -> None:
+def test_requests_released_after_broker_death_are_lost(handler: HeartbeatHandler) -> None:
     setup = Setup()
     setup.cluster.faults.hold("Heartbeat")
     assert errors(setup, 1) == []
@@ -147,7 +147,7 @@ def test_requests_released_after_the_brokers_death_are_lost(handler: HeartbeatHa
     assert handler.requests == []
 
 
-def test_a_hook_that_fails_does_nothing_and_is_told_of(handler: HeartbeatHandler) -> None:
+def test_failing_hook_has_no_effect_and_is_reported(handler: HeartbeatHandler) -> None:
     def hook(request: Request) -> HookResult:
         raise LookupError("a mistake in a test")
 
@@ -159,7 +159,7 @@ def test_a_hook_that_fails_does_nothing_and_is_told_of(handler: HeartbeatHandler
 
 
 @pytest.mark.parametrize("wrong", [0, True, "NOT_COORDINATOR", object()])
-def test_answers_that_are_no_errors_are_refused(handler: HeartbeatHandler, wrong: object) -> None:
+def test_invalid_answers_are_refused(handler: HeartbeatHandler, wrong: object) -> None:
     setup = Setup()
     with pytest.raises(IllegalArgumentError, match="a request can be answered with"):
         setup.cluster.faults.answer("Heartbeat", wrong)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_answers_that_are_no_errors_are_refused(handler: HeartbeatHandler, wrong
         errors(setup, 1)
 
 
-def test_names_of_apis() -> None:
+def test_api_names_are_accepted_in_any_form() -> None:
     found = Setup().cluster.faults
     for name in ("INIT_PRODUCER_ID", "InitProducerId", "init_producer_id", 22):
         assert found.hold(name)._api_key == 22
@@ -178,14 +178,14 @@ def test_names_of_apis() -> None:
         found.answer("Produce", 1, times=0)
 
 
-def test_verdicts_have_names() -> None:
+def test_verdicts_have_a_readable_repr() -> None:
     assert repr(faults.DROP_REQUEST) == "DROP_REQUEST"
 
 
 # --- links to clients over TCP ---------------------------------------------------------------------------------------
 
 
-def test_a_cut_link_holds_frames_until_it_is_healed(handler: HeartbeatHandler) -> None:
+def test_cut_link_holds_frames_until_healed(handler: HeartbeatHandler) -> None:
     with RunningServer(2) as server, server.connect(1) as peer, server.connect(2) as other:
         cluster = server.cluster
         server.thread.call(lambda: cluster.faults.cut("client:c", 1))
@@ -197,7 +197,7 @@ def test_a_cut_link_holds_frames_until_it_is_healed(handler: HeartbeatHandler) -
         assert peer.correlation_id() == 1
 
 
-def test_a_link_that_is_cut_in_one_direction_loses_answers_only(handler: HeartbeatHandler) -> None:
+def test_one_way_cut_loses_only_responses(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as peer:
         server.thread.call(lambda: server.cluster.faults.cut(1, "client:*", one_way=True))
         peer.send(frame(1) + frame(2))
@@ -206,7 +206,7 @@ def test_a_link_that_is_cut_in_one_direction_loses_answers_only(handler: Heartbe
         assert [peer.correlation_id(), peer.correlation_id()] == [1, 2]
 
 
-def test_delays_keep_the_order_and_do_not_add_up(handler: HeartbeatHandler) -> None:
+def test_delays_keep_order_and_do_not_accumulate(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as peer:
         clock = server.cluster.loop.clock
         server.thread.call(lambda: server.cluster.faults.delay("client:*", 1, 100))
@@ -220,7 +220,7 @@ def test_delays_keep_the_order_and_do_not_add_up(handler: HeartbeatHandler) -> N
         assert peer.correlation_id() == 3
 
 
-def test_a_narrow_link(handler: HeartbeatHandler) -> None:
+def test_throttled_link_limits_bytes_per_second(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as peer:
         clock = server.cluster.loop.clock
         size = len(frame(0)) - 4
@@ -232,7 +232,7 @@ def test_a_narrow_link(handler: HeartbeatHandler) -> None:
         assert clock.now_ms() - start_ms >= 190
 
 
-def test_a_reset_link_closes_connections_and_new_ones_with_their_first_request(handler: HeartbeatHandler) -> None:
+def test_reset_link_closes_connections_and_breaks_new_ones(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as peer, server.connect() as other:
         for each, client_id in ((peer, "c"), (other, "d")):
             each.send(frame(1, client_id))
@@ -246,7 +246,7 @@ def test_a_reset_link_closes_connections_and_new_ones_with_their_first_request(h
         assert other.correlation_id() == 2
 
 
-def test_partitions_of_clients_and_brokers(handler: HeartbeatHandler) -> None:
+def test_partition_separates_clients_and_brokers(handler: HeartbeatHandler) -> None:
     with RunningServer(2) as server, server.connect(1) as near, server.connect(2) as far:
         server.thread.call(lambda: server.cluster.faults.partition(["client:*", 1], [2]))
         for peer in (far, near):
@@ -257,7 +257,7 @@ def test_partitions_of_clients_and_brokers(handler: HeartbeatHandler) -> None:
         assert far.correlation_id() == 1
 
 
-def test_apis_of_brokers_are_asked_of_brokers() -> None:
+def test_broker_apis_match_requests_of_brokers() -> None:
     found = Setup().cluster.faults
     assert found.hold("UpdateMetadata")._party == "broker-*"
     assert found.hold("Fetch")._party == found.hold(None)._party == "client:*"

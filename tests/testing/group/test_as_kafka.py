@@ -16,12 +16,12 @@ from tests.testing.group.conversation import ANSWERS, ROUNDS, converse
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_answers_are_kafkas(any_kafka: AnyKafka, name: str) -> None:
+def test_responses_equal_kafkas(any_kafka: AnyKafka, name: str) -> None:
     expected = json.loads(ANSWERS.read_text())[name]
     assert converse(any_kafka, name) == expected
 
 
-def test_records_are_kafkas(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
+def test_records_equal_kafkas(any_kafka: AnyKafka, topic: str, group_id: str) -> None:
     """Each record in __consumer_offsets decodes, and encodes to the same bytes."""
     any_kafka.create_topic(topic, partitions=2)
     with KafkaConsumer(topic, bootstrap_servers=any_kafka.bootstrap_servers, group_id=group_id) as consumer:

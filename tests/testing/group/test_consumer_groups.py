@@ -91,20 +91,20 @@ def of(*numbers: int) -> Owned:
     return {TOPIC_ID: list(numbers)} if numbers else {}
 
 
-def test_the_first_member_gets_everything(coordinator: Coordinator) -> None:
+def test_first_member_gets_all_partitions(coordinator: Coordinator) -> None:
     member = coordinator.enter("a")
     assert (member.epoch, member.assigned, member.interval_ms) == (1, of(0, 1, 2, 3), 5_000)
     assert coordinator.members.state.name == "Stable"
 
 
-def test_an_assignment_is_told_once(coordinator: Coordinator) -> None:
+def test_assignment_is_sent_once(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     assert coordinator.beat("a", 1).assigned is None
     full = coordinator.beat("a", 1, of(0), rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=["topic"])
     assert full.assigned == of(0, 1, 2, 3)
 
 
-def test_a_partition_is_taken_before_it_is_given(coordinator: Coordinator) -> None:
+def test_partition_is_revoked_before_it_is_reassigned(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     joined = coordinator.enter("b")
     assert (joined.epoch, joined.assigned) == (2, {})
@@ -120,7 +120,7 @@ def test_a_partition_is_taken_before_it_is_given(coordinator: Coordinator) -> No
     assert coordinator.members.state.name == "Stable"
 
 
-def test_the_partitions_of_a_member_that_leaves(coordinator: Coordinator) -> None:
+def test_partitions_of_a_leaving_member_are_reassigned(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.enter("b")
     coordinator.beat("a", 1)
@@ -131,7 +131,7 @@ def test_the_partitions_of_a_member_that_leaves(coordinator: Coordinator) -> Non
     assert (given.epoch, given.assigned) == (3, of(0, 1, 2, 3))
 
 
-def test_a_member_that_is_not_heard_of_is_removed(coordinator: Coordinator) -> None:
+def test_silent_member_is_removed(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.advance(SESSION_MS - 1)
     assert coordinator.beat("a", 1).error is None
@@ -142,7 +142,7 @@ def test_a_member_that_is_not_heard_of_is_removed(coordinator: Coordinator) -> N
     assert coordinator.members.state.name == "Empty"
 
 
-def test_a_member_that_gives_nothing_back_is_removed(coordinator: Coordinator) -> None:
+def test_member_that_does_not_revoke_is_removed(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.enter("b")
     coordinator.beat("a", 1)
@@ -165,7 +165,7 @@ def test_a_member_that_gives_nothing_back_is_removed(coordinator: Coordinator) -
         (2, None, None),
     ],
 )
-def test_only_the_last_epoch_may_come_again(
+def test_only_the_last_epoch_may_be_repeated(
     coordinator: Coordinator, epoch: int, owned: Owned | None, error: str | None
 ) -> None:
     coordinator.enter("a")
@@ -175,14 +175,14 @@ def test_only_the_last_epoch_may_come_again(
     assert coordinator.beat("a", epoch, owned).error == error
 
 
-def test_a_member_that_joins_again_gets_what_it_had(coordinator: Coordinator) -> None:
+def test_rejoining_member_keeps_its_assignment(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     again = coordinator.enter("a")
     assert (again.epoch, again.assigned) == (1, of(0, 1, 2, 3))
     assert len(coordinator.members.members) == 1
 
 
-def test_a_static_member_comes_back(coordinator: Coordinator) -> None:
+def test_returning_static_member_keeps_its_assignment(coordinator: Coordinator) -> None:
     coordinator.enter("a", instance_id="i")
     coordinator.enter("b")
     coordinator.beat("a", 1, instance_id="i")
@@ -197,7 +197,7 @@ def test_a_static_member_comes_back(coordinator: Coordinator) -> None:
     assert coordinator.beat("b", 2).epoch == 2, "the others have not noticed"
 
 
-def test_a_static_member_that_stays_away(coordinator: Coordinator) -> None:
+def test_absent_static_member_expires(coordinator: Coordinator) -> None:
     coordinator.enter("a", instance_id="i")
     coordinator.beat("a", -2, instance_id="i")
     coordinator.advance(SESSION_MS)
@@ -212,13 +212,13 @@ def test_new_partitions_are_assigned(coordinator: Coordinator) -> None:
     assert (grown.epoch, grown.assigned) == (2, of(0, 1, 2, 3, 4))
 
 
-def test_other_topics_change_nothing(coordinator: Coordinator) -> None:
+def test_changes_of_other_topics_have_no_effect(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.broker.metadata_cache.set_partitions("other", 5)
     assert coordinator.beat("a", 1).epoch == 1
 
 
-def test_a_regular_expression_is_matched_by_the_broker(coordinator: Coordinator) -> None:
+def test_broker_matches_subscribed_patterns(coordinator: Coordinator) -> None:
     member = coordinator.enter("a", subscribed_topic_regex="t.*|new")
     assert member.assigned == of(0, 1, 2, 3)
     coordinator.broker.metadata_cache.set_partitions("new", 1)
@@ -227,7 +227,7 @@ def test_a_regular_expression_is_matched_by_the_broker(coordinator: Coordinator)
     assert len(grown.assigned) == 2
 
 
-def test_another_subscription(coordinator: Coordinator) -> None:
+def test_changed_subscription_replaces_the_assignment(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     told = coordinator.beat("a", 1, subscribed_topic_names=["other"])
     assert (told.epoch, told.assigned) == (1, {})
@@ -253,7 +253,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "error"), REFUSED)
-def test_refused_heartbeats(coordinator: Coordinator, change: dict[str, Any], error: str) -> None:
+def test_invalid_heartbeats_are_refused(coordinator: Coordinator, change: dict[str, Any], error: str) -> None:
     fields: dict[str, Any] = {
         "member_id": "a",
         "epoch": 0,
@@ -264,19 +264,19 @@ def test_refused_heartbeats(coordinator: Coordinator, change: dict[str, Any], er
     assert Member(coordinator.send(**{**fields, **change}).value).error == error
 
 
-def test_a_full_group() -> None:
+def test_full_group_refuses_new_members() -> None:
     coordinator = Coordinator(**{"group.consumer.max.size": 1})
     coordinator.enter("a")
     assert coordinator.enter("b").error == "GROUP_MAX_SIZE_REACHED"
     assert coordinator.enter("a").error is None
 
 
-def test_without_the_feature(coordinator: Coordinator) -> None:
+def test_heartbeat_without_the_feature_is_refused(coordinator: Coordinator) -> None:
     coordinator.broker.cluster.features.update(GROUP_VERSION, 0)
     assert coordinator.enter("a").error == "UNSUPPORTED_VERSION"
 
 
-def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(coordinator: Coordinator) -> None:
+def test_empty_group_changes_protocol_and_keeps_offsets(coordinator: Coordinator) -> None:
     member_id, reply = coordinator.join_twice()
     coordinator.settle()
     assert reply.answered
@@ -309,7 +309,7 @@ def commit(member_id: str, epoch: int) -> OffsetCommitRequest:
         ("", -1, 9, "UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_commits_of_members(
+def test_commits_need_the_member_epoch(
     coordinator: Coordinator, member_id: str, epoch: int, version: int, error: str | None
 ) -> None:
     coordinator.enter("a")
@@ -328,7 +328,7 @@ def test_commits_of_members(
     ("member_id", "epoch", "error"),
     [(None, -1, None), ("a", 1, None), ("a", 2, "STALE_MEMBER_EPOCH"), ("b", 1, "UNKNOWN_MEMBER_ID")],
 )
-def test_lookups_of_members(coordinator: Coordinator, member_id: str | None, epoch: int, error: str | None) -> None:
+def test_fetches_check_epochs(coordinator: Coordinator, member_id: str | None, epoch: int, error: str | None) -> None:
     coordinator.enter("a")
     found = None
     try:
@@ -343,7 +343,7 @@ def test_lookups_of_members(coordinator: Coordinator, member_id: str | None, epo
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_heartbeat_is_answered_when_its_changes_are_in_the_log(coordinator: Coordinator) -> None:
+def test_heartbeat_is_answered_after_its_records_are_replicated(coordinator: Coordinator) -> None:
     coordinator.replicas.holding = True
     joining = coordinator.send("a", 0, topic_partitions={}, rebalance_timeout_ms=1, subscribed_topic_names=["topic"])
     again = coordinator.send("a", 1)
@@ -376,7 +376,7 @@ def state_of(group: ConsumerGroup) -> Any:
     )
 
 
-def test_another_coordinator_goes_on(coordinator: Coordinator) -> None:
+def test_next_coordinator_continues_the_group(coordinator: Coordinator) -> None:
     coordinator.enter("a", rack_id="r", server_assignor="range")
     coordinator.enter("b", instance_id="i")
     coordinator.enter("c", subscribed_topic_regex="t.*")

@@ -109,7 +109,7 @@ def move(simulation: Simulation, broker: int) -> None:
 
 
 @pytest.mark.parametrize("fail", [kill, move])
-def test_a_group_goes_on_with_another_coordinator(
+def test_group_continues_with_another_coordinator(
     simulation: Simulation, fail: Callable[[Simulation, int], None]
 ) -> None:
     readers = [Reader(simulation, "one"), Reader(simulation, "two", "static")]
@@ -128,7 +128,7 @@ def test_a_group_goes_on_with_another_coordinator(
     stop(simulation, *readers)
 
 
-def test_a_coordinator_that_comes_back_knows_its_groups(simulation: Simulation) -> None:
+def test_returning_coordinator_knows_its_groups(simulation: Simulation) -> None:
     reader = Reader(simulation, "one")
     simulation.wait_for(settled(reader))
     for _ in range(4):
@@ -145,7 +145,7 @@ def test_a_coordinator_that_comes_back_knows_its_groups(simulation: Simulation) 
     stop(simulation, reader)
 
 
-def test_groups_outlive_all_brokers(simulation: Simulation) -> None:
+def test_groups_survive_a_restart_of_all_brokers(simulation: Simulation) -> None:
     reader = Reader(simulation, "one")
     simulation.wait_for(settled(reader))
     go_on(simulation, reader)
@@ -160,7 +160,7 @@ def test_groups_outlive_all_brokers(simulation: Simulation) -> None:
     stop(simulation, reader)
 
 
-def test_a_member_that_dies_with_its_coordinator(simulation: Simulation) -> None:
+def test_member_dying_with_its_coordinator_expires(simulation: Simulation) -> None:
     readers = [Reader(simulation, "one"), Reader(simulation, "two")]
     simulation.wait_for(settled(*readers))
     former = coordinator(simulation)
@@ -173,7 +173,7 @@ def test_a_member_that_dies_with_its_coordinator(simulation: Simulation) -> None
     stop(simulation, *readers)
 
 
-def test_a_coordinator_without_followers_takes_no_commits(simulation: Simulation) -> None:
+def test_coordinator_without_followers_refuses_commits(simulation: Simulation) -> None:
     reader = Reader(simulation, "one")
     simulation.wait_for(settled(reader))
     go_on(simulation, reader)

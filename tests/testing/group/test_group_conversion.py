@@ -71,7 +71,7 @@ def mixed() -> Mixed:
     return Mixed()
 
 
-def test_a_member_of_the_new_protocol_converts_the_group(mixed: Mixed) -> None:
+def test_new_protocol_member_converts_the_group(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.coordinator.commit_offsets(commit(old, 1), 9, {TP: CommittedOffset(5, -1, "", 0)}, lambda _: None)
     entered = mixed.enter("new")
@@ -88,7 +88,7 @@ def test_a_member_of_the_new_protocol_converts_the_group(mixed: Mixed) -> None:
     assert mixed.members.state.name == "Stable"
 
 
-def test_a_cooperative_member_gives_up_only_what_moves(mixed: Mixed) -> None:
+def test_cooperative_member_revokes_only_moved_partitions(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     generation, kept = mixed.rejoin(old, 0, 1, 2, 3)
@@ -100,7 +100,7 @@ def test_a_cooperative_member_gives_up_only_what_moves(mixed: Mixed) -> None:
     assert len((mixed.beat("new", 2, {}).assigned or {})[TOPIC_ID]) == 2
 
 
-def test_waiting_requests_are_answered_when_the_group_is_converted(mixed: Mixed) -> None:
+def test_conversion_answers_waiting_requests(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     other, _ = mixed.join_twice(protocols=subscription())
     waiting = mixed.join(other, protocols=subscription())
@@ -114,7 +114,7 @@ def test_waiting_requests_are_answered_when_the_group_is_converted(mixed: Mixed)
 
 
 @pytest.mark.parametrize("had_members", [False, True])
-def test_a_member_that_has_not_joined_yet_keeps_nobody_out(mixed: Mixed, had_members: bool) -> None:
+def test_pending_member_does_not_block_the_conversion(mixed: Mixed, had_members: bool) -> None:
     """The coordinator has given it an id, and waits for it to join with that."""
     if had_members:
         mixed.classic(0, 1, 2, 3)
@@ -128,7 +128,7 @@ def test_a_member_that_has_not_joined_yet_keeps_nobody_out(mixed: Mixed, had_mem
     assert not mixed.is_classic, "no timer of the classic group goes on"
 
 
-def test_a_classic_member_joins_a_group_of_the_new_protocol(mixed: Mixed) -> None:
+def test_classic_member_joins_a_consumer_protocol_group(mixed: Mixed) -> None:
     mixed.enter("new")
     refused = mixed.join(protocols=subscription()).value
     assert (refused.error_code, bool(refused.member_id)) == (79, True)  # MEMBER_ID_REQUIRED
@@ -141,7 +141,7 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol(mixed: Mixed) -> Non
     assert len(mixed.rejoin(refused.member_id)[1]) == 2
 
 
-def test_the_departure_of_the_last_new_member_converts_the_group_back(mixed: Mixed) -> None:
+def test_departure_of_the_last_new_member_converts_the_group_back(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     mixed.rejoin(old)
@@ -159,7 +159,7 @@ def test_the_departure_of_the_last_new_member_converts_the_group_back(mixed: Mix
     assert mixed.group().members[old].assignment == assignment(range(4))
 
 
-def test_a_coordinator_without_the_latest_records_has_no_half_converted_group(mixed: Mixed) -> None:
+def test_failover_leaves_no_partly_converted_group(mixed: Mixed) -> None:
     """A group whose members are all classic is classic, however much of the log a new coordinator has."""
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
@@ -183,7 +183,7 @@ def test_a_coordinator_without_the_latest_records_has_no_half_converted_group(mi
     assert mixed.is_classic
 
 
-def test_a_new_member_that_is_not_heard_of_converts_the_group_back(mixed: Mixed) -> None:
+def test_expiry_of_the_last_new_member_converts_the_group_back(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     generation, _ = mixed.rejoin(old)
@@ -195,7 +195,7 @@ def test_a_new_member_that_is_not_heard_of_converts_the_group_back(mixed: Mixed)
     pytest.fail("its session did not expire")
 
 
-def test_the_session_of_a_classic_member_is_its_own(mixed: Mixed) -> None:
+def test_classic_member_keeps_its_own_session_timeout(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     mixed.advance(SESSION_MS - 1)
@@ -206,7 +206,7 @@ def test_the_session_of_a_classic_member_is_its_own(mixed: Mixed) -> None:
 
 
 @pytest.mark.parametrize("joins", [False, True])
-def test_a_classic_member_that_does_not_go_on_is_removed(mixed: Mixed, joins: bool) -> None:
+def test_classic_member_that_does_not_rejoin_is_removed(mixed: Mixed, joins: bool) -> None:
     """It must join when a heartbeat says so, and then sync, each within its rebalance timeout."""
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
@@ -221,7 +221,7 @@ def test_a_classic_member_that_does_not_go_on_is_removed(mixed: Mixed, joins: bo
     assert mixed.classic_beat(old, generation) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_static_member_changes_its_protocol(mixed: Mixed) -> None:
+def test_static_member_may_change_its_protocol(mixed: Mixed) -> None:
     """Its new process takes the place of the old one, and gets its partitions."""
     joined = mixed.join(instance_id="i", protocols=subscription())
     mixed.settle()
@@ -245,7 +245,7 @@ def test_a_static_member_changes_its_protocol(mixed: Mixed) -> None:
     assert (synced.error_code, synced.assignment) == (0, assignment(range(4)))
 
 
-def test_an_administrator_removes_classic_members_only(mixed: Mixed) -> None:
+def test_leave_group_request_removes_classic_members_only(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     identity = LeaveGroupRequest.MemberIdentity
@@ -263,7 +263,7 @@ def test_an_administrator_removes_classic_members_only(mixed: Mixed) -> None:
         ("x", 2, "UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_commits(mixed: Mixed, member_id: str, generation_id: int, error: str | None) -> None:
+def test_commits_need_a_valid_epoch(mixed: Mixed, member_id: str, generation_id: int, error: str | None) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     mixed.rejoin(old)
@@ -284,7 +284,7 @@ def test_commits(mixed: Mixed, member_id: str, generation_id: int, error: str | 
         (lambda mixed, old: mixed.join(old, instance_id="i", protocols=subscription()).value, 25),
     ],
 )
-def test_joins_that_do_not_fit_the_group(mixed: Mixed, request_of: Any, error: int) -> None:
+def test_unfitting_joins_are_refused(mixed: Mixed, request_of: Any, error: int) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     assert request_of(mixed, old).error_code == error
@@ -294,14 +294,14 @@ def test_joins_that_do_not_fit_the_group(mixed: Mixed, request_of: Any, error: i
     ("generation_id", "fields", "error"),
     [(1, {}, 22), (2, {"protocol_name": "sticky"}, 23), (2, {"protocol_type": "connect"}, 23)],
 )
-def test_syncs_that_do_not_fit_the_member(mixed: Mixed, generation_id: int, fields: dict[str, Any], error: int) -> None:
+def test_unfitting_syncs_are_refused(mixed: Mixed, generation_id: int, fields: dict[str, Any], error: int) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     mixed.rejoin(old)
     assert mixed.sync(old, generation_id, **fields).value.error_code == error
 
 
-def test_another_coordinator_knows_both_kinds(mixed: Mixed) -> None:
+def test_next_coordinator_knows_both_kinds_of_members(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
     before = mixed.members.members[old].settings()
@@ -312,7 +312,7 @@ def test_another_coordinator_knows_both_kinds(mixed: Mixed) -> None:
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_brokers_that_do_not_upgrade(policy: str) -> None:
+def test_policy_can_forbid_upgrades(policy: str) -> None:
     mixed = Mixed(**{"group.consumer.migration.policy": policy})
     mixed.classic(0)
     assert mixed.enter("new").error == "GROUP_ID_NOT_FOUND"
@@ -320,7 +320,7 @@ def test_brokers_that_do_not_upgrade(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
-def test_brokers_that_do_not_downgrade(policy: str) -> None:
+def test_policy_can_forbid_downgrades(policy: str) -> None:
     mixed = Mixed(**{"group.consumer.migration.policy": policy})
     mixed.enter("new")
     member_id = mixed.join(protocols=subscription()).value.member_id
@@ -330,14 +330,14 @@ def test_brokers_that_do_not_downgrade(policy: str) -> None:
     assert mixed.rejoin(member_id)[1] == [0, 1, 2, 3]
 
 
-def test_a_group_of_other_programs_is_not_converted(mixed: Mixed) -> None:
+def test_group_of_another_protocol_type_is_not_converted(mixed: Mixed) -> None:
     mixed.join_twice(protocol_type="connect")
     mixed.settle()
     assert mixed.enter("new").error == "GROUP_ID_NOT_FOUND"
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_no_partition_has_two_owners_while_members_change_their_protocol(seed: int) -> None:
+def test_partitions_have_one_owner_while_members_change_protocol(seed: int) -> None:
     """Members of both protocols come, go and lag behind, and coordinators change. Owners are as members see them."""
     rng = random.Random(seed)
     mixed = Mixed(seed=seed)

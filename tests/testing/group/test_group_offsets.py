@@ -63,7 +63,7 @@ def test_committed_offsets_are_fetched() -> None:
     assert groups.fetch(group_id="no-group").value == (0, {})
 
 
-def test_only_members_of_the_generation_commit() -> None:
+def test_commits_need_the_member_and_generation() -> None:
     groups = Groups()
     generation, (member,) = groups.stable(1)
     assert code(groups.commit(1, member, generation - 1)) == ILLEGAL_GENERATION
@@ -80,7 +80,7 @@ def test_only_members_of_the_generation_commit() -> None:
     assert groups.fetch(TP).value == (0, {TP: 2})
 
 
-def test_without_members_anybody_may_commit() -> None:
+def test_groups_without_members_accept_any_commit() -> None:
     groups = Groups()
     assert code(groups.commit(4)) == 0
     assert groups.fetch(TP).value == (0, {TP: 4})
@@ -90,14 +90,14 @@ def test_without_members_anybody_may_commit() -> None:
     assert code(groups.commit(4, group_id="")) == 0
 
 
-def test_notes_have_a_longest_length() -> None:
+def test_commit_metadata_is_limited_in_length() -> None:
     groups = Groups(**{"offset.metadata.max.bytes": 10})
     assert code(groups.commit(1, metadata="x" * 10)) == 0
     assert code(groups.commit(2, metadata="x" * 11)) == OFFSET_METADATA_TOO_LARGE
     assert groups.fetch(TP).value == (0, {TP: 1})
 
 
-def test_a_commit_is_seen_when_followers_have_it() -> None:
+def test_commit_is_visible_after_replication() -> None:
     groups = Groups()
     groups.commit(1)
     groups.replicas.holding = True
@@ -114,7 +114,7 @@ def test_a_commit_is_seen_when_followers_have_it() -> None:
     assert groups.fetch(TP, require_stable=True).value == (0, {TP: 3})
 
 
-def test_a_commit_that_fails_changes_nothing() -> None:
+def test_failed_commit_changes_nothing() -> None:
     groups = Groups()
     groups.commit(1)
     groups.replicas.holding = True
@@ -127,7 +127,7 @@ def test_a_commit_that_fails_changes_nothing() -> None:
     assert code(groups.commit(2)) == NOT_COORDINATOR
 
 
-def test_members_and_offsets_outlive_their_coordinator() -> None:
+def test_members_and_offsets_survive_a_failover() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     for offset in range(20):
@@ -150,7 +150,7 @@ def test_members_and_offsets_outlive_their_coordinator() -> None:
     assert groups.group().state is EMPTY
 
 
-def test_waiting_requests_fail_when_the_coordinator_resigns() -> None:
+def test_resignation_fails_waiting_requests() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     waiting = groups.join(first)
@@ -165,7 +165,7 @@ def test_waiting_requests_fail_when_the_coordinator_resigns() -> None:
         old.coordinator.describe_group(GROUP)
 
 
-def test_waiting_sync_fails_when_the_coordinator_resigns() -> None:
+def test_resignation_fails_a_waiting_sync() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2)
     replies = [groups.join(one) for one in (first, second)]
@@ -177,7 +177,7 @@ def test_waiting_sync_fails_when_the_coordinator_resigns() -> None:
     assert groups.heartbeat(second, replies[0].value.generation_id) == ILLEGAL_GENERATION
 
 
-def test_static_members_outlive_their_coordinator() -> None:
+def test_static_members_survive_a_failover() -> None:
     groups = Groups()
     groups.join(instance_id="a")
     groups.settle()
@@ -189,7 +189,7 @@ def test_static_members_outlive_their_coordinator() -> None:
     assert groups.sync(back, 1, instance_id="a").value.assignment == b"all"
 
 
-def test_elections_that_are_overtaken() -> None:
+def test_outdated_elections_are_ignored() -> None:
     groups = Groups()
     groups.commit(1)
     coordinator = groups.coordinator
@@ -208,7 +208,7 @@ def test_elections_that_are_overtaken() -> None:
     assert groups.fetch(TP).value[0] == NOT_COORDINATOR
 
 
-def test_a_group_that_is_too_large_for_its_new_coordinator() -> None:
+def test_group_above_the_new_limit_shrinks_at_the_next_rebalance() -> None:
     groups = Groups()
     generation, (first, second, third) = groups.stable(3)
     groups.config = BrokerConfig({"group.max.size": 2})
@@ -222,7 +222,7 @@ def test_a_group_that_is_too_large_for_its_new_coordinator() -> None:
     assert list(groups.group().members) == [second, third]
 
 
-def test_groups_of_a_coordinator_that_is_killed_expire_elsewhere() -> None:
+def test_groups_of_a_killed_coordinator_expire_elsewhere() -> None:
     groups = Groups()
     generation, _ = groups.stable(1)
     groups.fail_over(resign=False)
@@ -231,7 +231,7 @@ def test_groups_of_a_coordinator_that_is_killed_expire_elsewhere() -> None:
     assert groups.group().generation_id == generation + 1
 
 
-def test_deleting_groups() -> None:
+def test_only_empty_groups_can_be_deleted() -> None:
     groups = Groups()
     generation, (member,) = groups.stable(1)
     groups.commit(1, member, generation)
@@ -252,7 +252,7 @@ def test_deleting_groups() -> None:
     assert groups.fetch(TP).value == (0, {TP: -1})
 
 
-def test_a_group_that_is_needed_while_it_is_deleted_stays() -> None:
+def test_group_used_during_its_deletion_remains() -> None:
     groups = Groups()
     groups.commit(1)
     groups.replicas.holding = True
@@ -267,7 +267,7 @@ def test_a_group_that_is_needed_while_it_is_deleted_stays() -> None:
     assert groups.fetch(TP).value == (0, {TP: 2})
 
 
-def test_a_group_is_deleted_while_its_commit_is_being_written() -> None:
+def test_group_is_deleted_while_a_commit_is_pending() -> None:
     groups = Groups()
     groups.replicas.holding = True
     commit = groups.commit(1)
@@ -278,7 +278,7 @@ def test_a_group_is_deleted_while_its_commit_is_being_written() -> None:
     assert not groups.coordinator.groups
 
 
-def test_a_deletion_that_fails_changes_nothing() -> None:
+def test_failed_deletion_changes_nothing() -> None:
     groups = Groups()
     groups.commit(1)
     groups.replicas.error_code = 19
@@ -288,7 +288,7 @@ def test_a_deletion_that_fails_changes_nothing() -> None:
     assert groups.fetch(TP).value == (0, {TP: 1})
 
 
-def test_deleting_offsets() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     groups = Groups()
     generation, (member,) = groups.stable(1, protocols=subscribed_to("topic"))
     groups.commit(1, member, generation)
@@ -305,7 +305,7 @@ def test_deleting_offsets() -> None:
     assert groups.fetch().value == (0, {})
 
 
-def test_offsets_of_members_that_are_no_consumers_cannot_be_deleted() -> None:
+def test_offsets_of_non_consumer_groups_cannot_be_deleted() -> None:
     groups = Groups()
     groups.join(version=3, protocol_type="connect")
     groups.settle()
@@ -313,7 +313,7 @@ def test_offsets_of_members_that_are_no_consumers_cannot_be_deleted() -> None:
         groups.coordinator.delete_offsets(GROUP, [TP], never)
 
 
-def test_offsets_of_deleted_topics_are_forgotten() -> None:
+def test_offsets_of_deleted_topics_are_removed() -> None:
     groups = Groups()
     groups.commit(1)
     groups.commit(2, tp=OTHER)
@@ -326,7 +326,7 @@ def test_offsets_of_deleted_topics_are_forgotten() -> None:
 RETENTION = {"offsets.retention.minutes": 10, "offsets.retention.check.interval.ms": 1_000}
 
 
-def test_offsets_of_an_empty_group_expire_after_its_last_member_left() -> None:
+def test_offsets_of_an_empty_group_expire_after_the_last_leave() -> None:
     groups = Groups(**RETENTION)
     generation, (member,) = groups.stable(1)
     groups.commit(1, member, generation)
@@ -342,7 +342,7 @@ def test_offsets_of_an_empty_group_expire_after_its_last_member_left() -> None:
     assert not groups.coordinator.groups
 
 
-def test_offsets_of_members_expire_when_their_topic_is_not_read() -> None:
+def test_offsets_of_unsubscribed_topics_expire() -> None:
     groups = Groups(**RETENTION)
     generation, (member,) = groups.stable(1, protocols=subscribed_to("topic"))
     groups.commit(1, member, generation)
@@ -353,7 +353,7 @@ def test_offsets_of_members_expire_when_their_topic_is_not_read() -> None:
     assert groups.fetch().value == (0, {TP: 1})
 
 
-def test_offsets_without_a_group_expire_after_the_last_commit() -> None:
+def test_offsets_of_standalone_consumers_expire_after_the_last_commit() -> None:
     groups = Groups(**RETENTION)
     groups.commit(1)
     groups.advance(6 * MINUTE_MS)
@@ -364,7 +364,7 @@ def test_offsets_without_a_group_expire_after_the_last_commit() -> None:
     assert not groups.coordinator.groups
 
 
-def test_a_commit_may_say_how_long_it_is_kept() -> None:
+def test_commit_may_set_its_retention() -> None:
     groups = Groups(**RETENTION)
     groups.commit(1, retention_ms=20 * MINUTE_MS)
     groups.commit(2, tp=OTHER, retention_ms=MINUTE_MS)
@@ -377,7 +377,7 @@ def test_a_commit_may_say_how_long_it_is_kept() -> None:
     assert groups.fetch().value == (0, {})
 
 
-def test_rubbish_in_the_log_does_not_stop_a_coordinator() -> None:
+def test_unreadable_records_do_not_stop_a_coordinator() -> None:
     groups = Groups()
     groups.commit(1)
     builder = MemoryRecordsBuilder()

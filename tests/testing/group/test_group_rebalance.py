@@ -39,7 +39,7 @@ def test_one_member_joins_syncs_and_stays() -> None:
         assert groups.heartbeat(first.member_id, 1) == 0
 
 
-def test_old_versions_get_in_at_once() -> None:
+def test_old_versions_join_at_once() -> None:
     groups = Groups()
     reply = groups.join(version=3)
     groups.settle()
@@ -47,7 +47,7 @@ def test_old_versions_get_in_at_once() -> None:
     assert reply.value.generation_id == 1
 
 
-def test_the_first_rebalance_waits_for_more_members() -> None:
+def test_first_rebalance_waits_for_more_members() -> None:
     groups = Groups(**{"group.initial.rebalance.delay.ms": 3_000})
     one = groups.join(version=3)
     groups.advance(2_900)
@@ -62,7 +62,7 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
     assert two.value.members == []
 
 
-def test_the_first_rebalance_does_not_wait_longer_than_members_want() -> None:
+def test_first_rebalance_waits_at_most_the_rebalance_timeout() -> None:
     groups = Groups(**{"group.initial.rebalance.delay.ms": 3_000})
     one = groups.join(version=3, rebalance_timeout_ms=5_000)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_the_first_rebalance_does_not_wait_longer_than_members_want() -> None:
     assert one.answered
 
 
-def test_a_second_member_makes_the_first_join_again() -> None:
+def test_second_member_makes_the_first_rejoin() -> None:
     groups = Groups()
     generation, (first,) = groups.stable(1)
     second, reply = groups.join_twice()
@@ -89,7 +89,7 @@ def test_a_second_member_makes_the_first_join_again() -> None:
     assert waiting.value.assignment == b"b"
 
 
-def test_many_members() -> None:
+def test_many_members_join_leave_and_rejoin() -> None:
     groups = Groups()
     generation, ids = groups.stable(30)
     assert [groups.group().members[one].assignment for one in ids] == [b"part-%d" % i for i in range(30)]
@@ -101,7 +101,7 @@ def test_many_members() -> None:
     assert list(groups.group().members) == sorted(stayed, key=ids.index)
 
 
-def test_a_member_that_falls_silent_is_removed() -> None:
+def test_silent_member_is_removed() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_member_that_falls_silent_is_removed() -> None:
     assert [one.member_id for one in again.value.members] == [first]
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_commit_extends_the_session() -> None:
     groups = Groups()
     generation, (first,) = groups.stable(1)
     for offset in range(10):
@@ -137,7 +137,7 @@ def test_member_that_does_not_rejoin_is_removed() -> None:
     assert groups.join(second).value.error_code == UNKNOWN_MEMBER
 
 
-def test_a_leader_that_does_not_join_again_is_replaced() -> None:
+def test_leader_that_does_not_rejoin_is_replaced() -> None:
     groups = Groups()
     generation, (first, second, third) = groups.stable(3, session_timeout_ms=300_000, rebalance_timeout_ms=20_000)
     groups.join_twice(session_timeout_ms=300_000, rebalance_timeout_ms=20_000)
@@ -160,7 +160,7 @@ def test_member_that_does_not_sync_is_removed() -> None:
     assert groups.heartbeat(first, generation) == REBALANCING
 
 
-def test_a_leader_that_does_not_sync_lets_nobody_wait_for_ever() -> None:
+def test_leader_that_does_not_sync_does_not_block_members() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2, rebalance_timeout_ms=20_000, session_timeout_ms=300_000)
     replies = [groups.join(one, rebalance_timeout_ms=20_000, session_timeout_ms=300_000) for one in (first, second)]
@@ -172,7 +172,7 @@ def test_a_leader_that_does_not_sync_lets_nobody_wait_for_ever() -> None:
     assert again.value.leader == second
 
 
-def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
+def test_unused_member_id_expires() -> None:
     groups = Groups()
     generation, (first,) = groups.stable(1)
     pending = groups.join(session_timeout_ms=5_000).value.member_id
@@ -193,7 +193,7 @@ def test_pending_member_can_leave() -> None:
     assert again.answered
 
 
-def test_leaving() -> None:
+def test_leaving_members_trigger_rebalances() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     assert groups.leave(first, "nobody") == [0, UNKNOWN_MEMBER]
@@ -205,7 +205,7 @@ def test_leaving() -> None:
     assert groups.leave(second) == [UNKNOWN_MEMBER]
 
 
-def test_a_member_that_is_removed_while_it_waits_is_told() -> None:
+def test_removed_member_gets_unknown_member_id() -> None:
     groups = Groups()
     generation, (first, second) = groups.stable(2)
     waiting = groups.join(first)
@@ -223,7 +223,7 @@ def test_a_member_that_is_removed_while_it_waits_is_told() -> None:
     assert held.value.error_code == UNKNOWN_MEMBER
 
 
-def test_a_joining_client_that_is_gone_does_not_stay_for_ever() -> None:
+def test_joining_client_that_disconnected_expires() -> None:
     groups = Groups()
     groups.stable(1, session_timeout_ms=1_000_000, rebalance_timeout_ms=2_000_000)
     lost = groups.join(version=3, session_timeout_ms=1_000_000, rebalance_timeout_ms=2_000_000)
@@ -232,7 +232,7 @@ def test_a_joining_client_that_is_gone_does_not_stay_for_ever() -> None:
     assert len(groups.group().members) == 1
 
 
-def test_the_same_join_again_gets_the_same_answer() -> None:
+def test_repeated_join_gets_the_same_response() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2)
     replies = [groups.join(one) for one in (first, second)]
@@ -249,7 +249,7 @@ def test_the_same_join_again_gets_the_same_answer() -> None:
     assert groups.group().state is PREPARING_REBALANCE
 
 
-def test_other_metadata_make_a_rebalance() -> None:
+def test_changed_metadata_triggers_a_rebalance() -> None:
     groups = Groups()
     generation, (_, second) = groups.stable(2)
     assert not groups.join(second, protocols={"range": b"changed"}).answered
@@ -257,7 +257,7 @@ def test_other_metadata_make_a_rebalance() -> None:
     assert groups.group().generation_id == generation
 
 
-def test_a_join_that_was_repeated_answers_the_first_one_too() -> None:
+def test_repeated_join_answers_the_first_one_too() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2)
     outdated = groups.join(first)
@@ -268,7 +268,7 @@ def test_a_join_that_was_repeated_answers_the_first_one_too() -> None:
     assert repeated.value.error_code == 0
 
 
-def test_the_protocol_that_most_prefer() -> None:
+def test_most_preferred_protocol_is_selected() -> None:
     groups = Groups()
     preferences: list[dict[str, bytes]] = [
         {"a": b"", "b": b"", "c": b""},
@@ -284,7 +284,7 @@ def test_the_protocol_that_most_prefer() -> None:
     assert {reply.value.protocol_name for reply in replies} == {"b"}
 
 
-def test_protocols_that_do_not_go_together() -> None:
+def test_inconsistent_protocols_are_refused() -> None:
     groups = Groups()
     groups.stable(1)
     assert groups.join(protocols={"roundrobin": b""}).value.error_code == INCONSISTENT_PROTOCOL
@@ -305,7 +305,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
     assert set(groups.group().members) == {first, second}
 
 
-def test_a_group_of_another_kind() -> None:
+def test_group_of_another_protocol_type_works() -> None:
     groups = Groups()
     reply = groups.join(version=3, protocol_type="connect", protocols={"default": b"x"})
     groups.settle()
@@ -317,7 +317,7 @@ def test_a_group_of_another_kind() -> None:
     assert synced.value.assignment == b"y"
 
 
-def test_requests_of_other_generations_and_of_strangers() -> None:
+def test_wrong_generations_and_unknown_members_are_refused() -> None:
     groups = Groups()
     generation, (first,) = groups.stable(1)
     assert groups.heartbeat(first, generation - 1) == ILLEGAL_GENERATION
@@ -331,7 +331,7 @@ def test_requests_of_other_generations_and_of_strangers() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [99, 1_800_001])
-def test_sessions_have_limits(timeout_ms: int) -> None:
+def test_session_timeouts_have_bounds(timeout_ms: int) -> None:
     assert Groups().join(session_timeout_ms=timeout_ms).value.error_code == INVALID_SESSION_TIMEOUT
 
 
@@ -346,7 +346,7 @@ def test_a_full_group_refuses_members_until_one_leaves() -> None:
     assert groups.join().value.error_code == MEMBER_ID_REQUIRED
 
 
-def test_an_assignment_that_cannot_be_stored() -> None:
+def test_failed_assignment_write_fails_the_syncs() -> None:
     groups = Groups()
     _, (first, second) = groups.stable(2)
     replies = [groups.join(one) for one in (first, second)]
@@ -361,7 +361,7 @@ def test_an_assignment_that_cannot_be_stored() -> None:
     assert groups.hand_out((first, second), replies) == generation + 1
 
 
-def test_somebody_joins_while_the_assignment_is_being_stored() -> None:
+def test_join_during_the_assignment_write_starts_a_rebalance() -> None:
     groups = Groups()
     _, (first,) = groups.stable(1)
     generation = groups.join(first).value.generation_id
@@ -395,7 +395,7 @@ def static(groups: Groups, *instances: str, session_timeout_ms: int = 10_000) ->
 
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("instance", ["a", "b"])
-def test_a_static_member_comes_back_unnoticed(instance: str, version: int) -> None:
+def test_static_member_returns_without_a_rebalance(instance: str, version: int) -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     generation = groups.group().generation_id
@@ -421,7 +421,7 @@ def test_a_static_member_comes_back_unnoticed(instance: str, version: int) -> No
     assert groups.heartbeat(back.member_id, generation, instance) == 0
 
 
-def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
+def test_static_member_keeps_its_id_if_the_write_fails() -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     generation = groups.group().generation_id
@@ -431,7 +431,7 @@ def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
     assert groups.heartbeat(ids["a"], generation, "a") == 0
 
 
-def test_the_session_of_a_static_member_that_crashes_while_its_return_is_stored_expires() -> None:
+def test_static_member_crashing_during_its_return_expires() -> None:
     groups = Groups()
     static(groups, "a")
     groups.replicas.holding = True
@@ -446,7 +446,7 @@ def test_the_session_of_a_static_member_that_crashes_while_its_return_is_stored_
     assert not groups.group().members
 
 
-def test_a_static_member_comes_back_with_other_protocols() -> None:
+def test_static_member_returning_with_other_protocols_triggers_a_rebalance() -> None:
     groups = Groups()
     static(groups, "a")
     back = groups.join(instance_id="a", protocols={"roundrobin": b"", "range": b""})
@@ -454,7 +454,7 @@ def test_a_static_member_comes_back_with_other_protocols() -> None:
     assert groups.group().state is COMPLETING_REBALANCE
 
 
-def test_a_static_member_comes_back_while_the_leader_assigns() -> None:
+def test_static_member_returning_during_assignment_triggers_a_rebalance() -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     replies = [groups.join(ids[one], instance_id=one) for one in ("a", "b")]
@@ -466,7 +466,7 @@ def test_a_static_member_comes_back_while_the_leader_assigns() -> None:
     assert back.value.generation_id == replies[0].value.generation_id + 1
 
 
-def test_a_static_member_replaces_itself_while_it_waits() -> None:
+def test_static_member_replaces_its_waiting_instance() -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     waiting = groups.join(ids["a"], instance_id="a")
@@ -476,7 +476,7 @@ def test_a_static_member_replaces_itself_while_it_waits() -> None:
     assert back.value.error_code == 0
 
 
-def test_static_members_are_not_left_out_of_a_rebalance() -> None:
+def test_expired_static_members_stay_during_a_rebalance() -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     again = groups.join(ids["a"], instance_id="a", rebalance_timeout_ms=5_000)
@@ -487,7 +487,7 @@ def test_static_members_are_not_left_out_of_a_rebalance() -> None:
     assert [one.group_instance_id for one in again.value.members] == ["a"]
 
 
-def test_a_static_member_that_is_away_during_a_rebalance_keeps_its_place() -> None:
+def test_absent_static_member_keeps_its_place() -> None:
     groups = Groups()
     ids = static(groups, "a", "b", session_timeout_ms=300_000)
     again = groups.join(ids["b"], instance_id="b", session_timeout_ms=300_000, protocols={"range": b"changed"})
@@ -497,7 +497,7 @@ def test_a_static_member_that_is_away_during_a_rebalance_keeps_its_place() -> No
     assert [one.group_instance_id for one in again.value.members] == ["a", "b"]
 
 
-def test_an_administrator_removes_static_members() -> None:
+def test_leave_request_removes_static_members_by_instance() -> None:
     groups = Groups()
     ids = static(groups, "a", "b")
     assert groups.leave(instances=["a", "c"]) == [0, UNKNOWN_MEMBER]
@@ -505,7 +505,7 @@ def test_an_administrator_removes_static_members() -> None:
     assert groups.heartbeat(ids["a"], 2, "a") == UNKNOWN_MEMBER
 
 
-def test_all_static_members_are_away() -> None:
+def test_group_of_absent_static_members_becomes_empty() -> None:
     groups = Groups()
     arguments = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 5_000}
     groups.join(instance_id="a", **arguments)  # type: ignore[arg-type]

@@ -35,11 +35,11 @@ from pykclient.types import TopicPartition
         ("\U0001f600", 1772899),
     ],
 )
-def test_hashes_are_javas(text: str, expected: int) -> None:
+def test_hashes_equal_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
-def test_an_offset_is_written_and_read() -> None:
+def test_offset_record_is_written_and_read() -> None:
     tp = TopicPartition("topic", 3)
     offset = CommittedOffset(42, 7, "a note", 1_000, topic_id=UUID(int=5))
     assert group_records.read_key(group_records.offset_commit_key("g", tp)) == ("g", tp)
@@ -48,7 +48,7 @@ def test_an_offset_is_written_and_read() -> None:
     assert (read.expire_timestamp_ms, read.topic_id, read.record_offset) == (-1, UUID(int=5), 11)
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_record_bytes_equal_kafkas() -> None:
     key = group_records.offset_commit_key("g", TopicPartition("t", 1))
     assert key == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x01"
     assert group_records.group_metadata_key("g") == b"\x00\x02\x00\x01g"
@@ -58,7 +58,7 @@ def test_the_bytes_are_kafkas() -> None:
     assert with_expiry == b"\x00\x01" + (2).to_bytes(8) + b"\x00\x00" + (3).to_bytes(8) + (4).to_bytes(8)
 
 
-def test_a_group_is_written_and_read() -> None:
+def test_group_record_is_written_and_read() -> None:
     group = GroupMetadata("g", 5)
     for name, instance in (("m1", None), ("m2", "i")):
         group.add(
@@ -75,7 +75,7 @@ def test_a_group_is_written_and_read() -> None:
     assert (member.session_timeout_ms, member.metadata("range"), member.assignment) == (20, b"meta-m2", b"2")
 
 
-def test_a_group_without_members_is_written_and_read() -> None:
+def test_empty_group_record_is_written_and_read() -> None:
     group = GroupMetadata("g", 5)
     read = group_records.read_group("g", group_records.group_metadata_value(group, {}))
     assert read.state is EMPTY
@@ -84,7 +84,7 @@ def test_a_group_without_members_is_written_and_read() -> None:
 
 
 @pytest.mark.parametrize("ids", [("m", None, "m", None), ("m", "i", "n", "i")])
-def test_a_group_with_two_members_of_one_id_is_unreadable(ids: tuple[str, str | None, str, str | None]) -> None:
+def test_group_record_with_duplicate_member_ids_is_unreadable(ids: tuple[str, str | None, str, str | None]) -> None:
     members = [
         GroupMetadataValue.MemberMetadata(member_id=member_id, group_instance_id=instance_id)
         for member_id, instance_id in (ids[:2], ids[2:])
@@ -96,7 +96,7 @@ def test_a_group_with_two_members_of_one_id_is_unreadable(ids: tuple[str, str | 
         group_records.read_group("g", writer.getvalue())
 
 
-def test_states() -> None:
+def test_only_listed_state_transitions_are_allowed() -> None:
     for state, targets in group_state.TRANSITIONS.items():
         for target in group_state.TRANSITIONS:
             if target in targets:

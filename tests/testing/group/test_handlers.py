@@ -144,7 +144,7 @@ def stable(apis: Apis) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("version", versions(JoinGroupRequest))
-def test_join_group(version: int) -> None:
+def test_join_group_works_in_every_version(version: int) -> None:
     apis = Apis()
     first = apis.send(join_request(), version)
     if version >= 4:
@@ -161,7 +161,7 @@ def test_join_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(SyncGroupRequest))
-def test_sync_group(version: int) -> None:
+def test_sync_group_works_in_every_version(version: int) -> None:
     apis = Apis()
     generation, member = stable(apis)
     sync = SyncGroupRequest(
@@ -176,7 +176,7 @@ def test_sync_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(HeartbeatRequest))
-def test_heartbeat(version: int) -> None:
+def test_heartbeat_works_in_every_version(version: int) -> None:
     apis = Apis()
     generation, member = stable(apis)
     beat = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member)
@@ -187,7 +187,7 @@ def test_heartbeat(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LeaveGroupRequest))
-def test_leave_group(version: int) -> None:
+def test_leave_group_works_in_every_version(version: int) -> None:
     apis = Apis()
     _, member = stable(apis)
     if version < 3:
@@ -226,7 +226,7 @@ def commit_request(generation: int, member: str, version: int) -> OffsetCommitRe
 
 
 @pytest.mark.parametrize("version", versions(OffsetCommitRequest))
-def test_offset_commit(version: int) -> None:
+def test_offset_commit_works_in_every_version(version: int) -> None:
     apis = Apis()
     # Version 0 does not name the member, and is for groups without members.
     generation, member = stable(apis) if version else (-1, "")
@@ -242,7 +242,7 @@ def test_offset_commit(version: int) -> None:
     assert [[one.error_code for one in topic.partitions] for topic in answer.topics] == [[22, 22], [expected, expected]]
 
 
-def test_a_partition_that_does_not_exist() -> None:
+def test_commit_of_a_missing_partition_has_an_error() -> None:
     apis = Apis()
     request = commit_request(-1, "", 10)
     request.topics[0].partitions[0].partition_index = 77
@@ -250,7 +250,7 @@ def test_a_partition_that_does_not_exist() -> None:
     assert [one.error_code for one in answer.topics[0].partitions] == [UNKNOWN_TOPIC, 0]
 
 
-def test_a_retention_time_of_old_clients() -> None:
+def test_retention_time_of_old_clients_is_applied() -> None:
     apis = Apis()
     request = commit_request(-1, "", 4)
     request.retention_time_ms = 5_000
@@ -291,7 +291,7 @@ def offsets_in(answer: OffsetFetchResponse, version: int) -> dict[int, tuple[int
     # Since version 2 a request can ask for all offsets.
     + [(version, True) for version in versions(OffsetFetchRequest) if version >= 2],
 )
-def test_offset_fetch(version: int, everything: bool) -> None:
+def test_offset_fetch_works_in_every_version(version: int, everything: bool) -> None:
     apis = Apis()
     apis.ask(commit_request(-1, "", 9), 9)
     answer: OffsetFetchResponse = apis.ask(fetch_request(version, everything=everything), version)
@@ -306,7 +306,7 @@ def test_offset_fetch(version: int, everything: bool) -> None:
 
 
 @pytest.mark.parametrize("version", versions(OffsetFetchRequest))
-def test_offset_fetch_elsewhere(version: int) -> None:
+def test_offset_fetch_elsewhere_returns_not_coordinator(version: int) -> None:
     apis = Apis()
     apis.groups.coordinator.on_resignation(0, 5)
     answer: OffsetFetchResponse = apis.ask(fetch_request(version, everything=False), version)
@@ -318,7 +318,7 @@ def test_offset_fetch_elsewhere(version: int) -> None:
         assert {one.error_code for one in answer.topics[0].partitions} == {16}
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() -> None:
+def test_recreated_topic_does_not_return_old_offsets() -> None:
     apis = Apis()
     apis.ask(commit_request(-1, "", 10), 10)
     apis.broker.metadata_cache.topics["topic"] = OTHER_ID
@@ -329,7 +329,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_those_of_the_old_one() ->
     assert {offset for offset, _ in offsets_in(apis.ask(request, 10), 10).values()} == {-1}
 
 
-def test_an_unknown_topic_id() -> None:
+def test_unknown_topic_id_is_an_error() -> None:
     apis = Apis()
     request = fetch_request(10, everything=False)
     assert request.groups[0].topics is not None
@@ -338,7 +338,7 @@ def test_an_unknown_topic_id() -> None:
     assert {one.error_code for one in answer.groups[0].topics[0].partitions} == {UNKNOWN_TOPIC_ID}
 
 
-def test_offset_delete() -> None:
+def test_offset_delete_reports_each_partition() -> None:
     apis = Apis()
     apis.ask(commit_request(-1, "", 9), 9)
     topic, partition = OffsetDeleteRequest.OffsetDeleteRequestTopic, OffsetDeleteRequest.OffsetDeleteRequestPartition
@@ -352,7 +352,7 @@ def test_offset_delete() -> None:
 
 
 @pytest.mark.parametrize("version", versions(DescribeGroupsRequest))
-def test_describe_groups(version: int) -> None:
+def test_describe_groups_works_in_every_version(version: int) -> None:
     apis = Apis()
     _, member = stable(apis)
     request = DescribeGroupsRequest(groups=[GROUP, "no-group"], include_authorized_operations=version >= 3)
@@ -373,7 +373,7 @@ def test_describe_groups(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ListGroupsRequest))
-def test_list_groups(version: int) -> None:
+def test_list_groups_works_in_every_version(version: int) -> None:
     apis = Apis()
     stable(apis)
     apis.groups.commit(1, group_id="offsets-only")
@@ -388,7 +388,7 @@ def test_list_groups(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(DeleteGroupsRequest))
-def test_delete_groups(version: int) -> None:
+def test_delete_groups_works_in_every_version(version: int) -> None:
     apis = Apis()
     stable(apis)
     apis.groups.commit(1, group_id="offsets-only")
@@ -403,7 +403,7 @@ def test_delete_groups(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(FindCoordinatorRequest))
-def test_find_coordinator(version: int) -> None:
+def test_find_coordinator_works_in_every_version(version: int) -> None:
     apis = Apis()
 
     def ask(key: str, key_type: int = 0) -> Any:
@@ -433,7 +433,7 @@ def test_find_coordinator(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(InitProducerIdRequest))
-def test_init_producer_id(version: int) -> None:
+def test_init_producer_id_works_in_every_version(version: int) -> None:
     apis = Apis()
     answer: InitProducerIdResponse = apis.ask(InitProducerIdRequest(transactional_id=None), version)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 4000, 0)

@@ -58,7 +58,7 @@ class FakeBroker:
         self.loop.run_due()
 
 
-def test_ids_come_from_a_block() -> None:
+def test_producer_ids_come_from_a_block() -> None:
     broker = FakeBroker()
     broker.want(2)
     assert not broker.told
@@ -73,7 +73,7 @@ def test_ids_come_from_a_block() -> None:
     assert broker.told[3:] == [(0, 7000)]
 
 
-def test_more_wait_than_a_block_has() -> None:
+def test_waiting_requests_may_need_several_blocks() -> None:
     broker = FakeBroker()
     broker.want(5)
     broker.answer(0, 2)
@@ -82,7 +82,7 @@ def test_more_wait_than_a_block_has() -> None:
     assert [id for _, id in broker.told] == [0, 1, 10, 11, 20]
 
 
-def test_a_refusal_is_asked_again() -> None:
+def test_refused_block_request_is_retried() -> None:
     broker = FakeBroker()
     broker.want()
     broker.answer(error_code=77)
@@ -92,7 +92,7 @@ def test_a_refusal_is_asked_again() -> None:
     assert broker.told == [(0, 5)]
 
 
-def test_without_a_controller_nobody_waits_for_ever() -> None:
+def test_missing_controller_fails_waiting_requests() -> None:
     broker = FakeBroker()
     broker.want()
     broker.advance(3_000)

@@ -29,7 +29,7 @@ def counts(targets: Targets) -> list[int]:
     return sorted(sum(map(len, target.values())) for target in targets.values())
 
 
-def test_a_range_of_each_topic() -> None:
+def test_range_assignor_divides_each_topic() -> None:
     targets = assign_range([member("y", {A: 3, B: 3}), member("x", {A: 3, B: 3})])
     assert targets == {
         "x": {A: frozenset((0, 1)), B: frozenset((0, 1))},
@@ -37,12 +37,12 @@ def test_a_range_of_each_topic() -> None:
     }
 
 
-def test_ranges_for_static_members_first() -> None:
+def test_range_assignor_starts_with_static_members() -> None:
     targets = assign_range([member("a", {A: 2}), member("z", {A: 2}, instance="i")])
     assert targets == {"z": {A: frozenset((0,))}, "a": {A: frozenset((1,))}}
 
 
-def test_ranges_of_different_subscriptions() -> None:
+def test_range_assignor_respects_different_subscriptions() -> None:
     targets = assign_range([member("x", {A: 3}), member("y", {A: 3, B: 2}), member("z", {B: 2})])
     assert targets == {
         "x": {A: frozenset((0, 1))},
@@ -51,7 +51,7 @@ def test_ranges_of_different_subscriptions() -> None:
     }
 
 
-def test_uniform_moves_as_few_as_possible() -> None:
+def test_uniform_assignor_moves_few_partitions() -> None:
     topics = {A: 6}
     before = assign_uniform([member("x", topics), member("y", topics)])
     after = assign_uniform([member("x", topics, before["x"]), member("y", topics, before["y"]), member("z", topics)])
@@ -90,7 +90,7 @@ def test_each_subscribed_partition_has_one_owner(name: str, members: list[Member
 
 
 @given(members=groups())
-def test_uniform_is_balanced(members: list[MemberSpec]) -> None:
+def test_uniform_assignor_is_balanced(members: list[MemberSpec]) -> None:
     """Nobody has two partitions more than another member that could have one of them."""
     targets = assign_uniform(members)
     sizes = {name: sum(map(len, target.values())) for name, target in targets.items()}

@@ -41,7 +41,7 @@ def _produce(topic: str, data: bytes) -> ProduceRequest:
     )
 
 
-def test_a_list_of_offsets_is_what_the_first_version_gives(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_list_offsets_version_0_returns_segment_offsets(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("segments", configs={"segment.ms": 1000})
     for time_ms in (0, 500, 2000, 4000):
         data = batch(values(2), timestamps=[time_ms] * 2)
@@ -63,7 +63,7 @@ def test_a_list_of_offsets_is_what_the_first_version_gives(cluster: EmbeddedClus
     assert offsets(-3) == (35, [])
 
 
-def test_sizes_of_logs(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_describe_log_dirs_returns_sizes(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("sized", partitions=2)
     data = batch(values(3))
     client.ask(_produce("sized", data), 7, ProduceResponse)
@@ -82,7 +82,7 @@ def test_sizes_of_logs(cluster: EmbeddedCluster, client: RawClient) -> None:
     assert not ask(DescribeLogDirsRequest(topics=[])).topics
 
 
-def test_topics_that_are_not_there(client: RawClient) -> None:
+def test_missing_topics_have_error_codes(client: RawClient) -> None:
     topic = DescribeProducersRequest.TopicRequest(name="nowhere", partition_indexes=[0, 1])
     (described,) = client.ask(DescribeProducersRequest(topics=[topic]), 0, DescribeProducersResponse).topics
     assert [one.error_code for one in described.partitions] == [_UNKNOWN_TOPIC] * 2
@@ -95,7 +95,7 @@ def test_topics_that_are_not_there(client: RawClient) -> None:
         assert (deleted.partitions[0].error_code, deleted.partitions[0].low_watermark) == (_UNKNOWN_TOPIC, -1)
 
 
-def test_an_offline_disk_answers_with_a_storage_error(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_offline_disk_returns_storage_errors(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("offline")
     disk = cluster.disk(1)
     disk.offline = True
@@ -110,7 +110,7 @@ def test_an_offline_disk_answers_with_a_storage_error(cluster: EmbeddedCluster, 
         disk.offline = False
 
 
-def test_errors_have_their_places() -> None:
+def test_error_response_echoes_partitions() -> None:
     offsets = refused(
         ListOffsetsRequest(
             topics=[

@@ -64,7 +64,7 @@ def served(client: RawClient) -> dict[int, range]:
     return found
 
 
-def test_handlers_declare_what_can_be_read_and_written() -> None:
+def test_handlers_declare_only_codable_versions() -> None:
     modules = {module.name for module in iter_modules(handlers.__path__)}
     assert modules == set(handlers._HOMES)
     for name, api_keys in handlers._HOMES.items():
@@ -80,7 +80,7 @@ def test_handlers_declare_what_can_be_read_and_written() -> None:
                 assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
 
 
-def test_served_versions_are_those_of_the_release(release: str, served: dict[int, range]) -> None:
+def test_served_versions_equal_the_release(release: str, served: dict[int, range]) -> None:
     profile = ReleaseProfile.of(release)
     assert {ApiKeys.PRODUCE, ApiKeys.FETCH, ApiKeys.METADATA, ApiKeys.JOIN_GROUP} <= set(served)
     for key, versions in served.items():
@@ -129,7 +129,7 @@ def topic_id(broker: EmbeddedCluster, topic: str) -> UUID:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
-def test_records_in_every_version(
+def test_records_round_trip_in_every_version(
     client: RawClient, served: dict[int, range], topic: str, topic_id: UUID, codec: str
 ) -> None:
     """Every version of Fetch reads the records that any version of Produce wrote."""
@@ -155,7 +155,7 @@ def test_records_in_every_version(
         assert [(r.offset, r.value) for batch in batches for r in batch.records()] == list(enumerate(values)), version
 
 
-def test_zstd_is_not_for_old_fetches(client: RawClient, served: dict[int, range], topic: str, topic_id: UUID) -> None:
+def test_zstd_needs_fetch_version_10(client: RawClient, served: dict[int, range], topic: str, topic_id: UUID) -> None:
     """KIP-110: zstd needs Produce v7 and Fetch v10. As in Kafka, batches that need no conversion are not checked."""
     if served[ApiKeys.PRODUCE][-1] < 7:
         return  # no zstd yet
@@ -171,7 +171,7 @@ def test_zstd_is_not_for_old_fetches(client: RawClient, served: dict[int, range]
         assert got.responses[0].partitions[0].error_code == (76 if version < 4 else 0), version
 
 
-def test_questions_about_offsets_in_every_version(
+def test_list_offsets_works_in_every_version(
     client: RawClient, served: dict[int, range], topic: str, topic_id: UUID
 ) -> None:
     version = served[ApiKeys.PRODUCE][-1]
@@ -195,7 +195,7 @@ def test_questions_about_offsets_in_every_version(
         assert (answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].end_offset) == (0, 3)
 
 
-def test_committed_offsets_in_every_version(
+def test_committed_offsets_work_in_every_version(
     client: RawClient, served: dict[int, range], topic: str, topic_id: UUID, group_id: str
 ) -> None:
 
@@ -249,7 +249,7 @@ def test_committed_offsets_in_every_version(
                 assert answer.groups[0].topics[0].partitions[0].committed_offset == offset, (version, fetch_version)
 
 
-def test_topics_in_every_version(client: RawClient, served: dict[int, range], topic: str) -> None:
+def test_topics_are_created_in_every_version(client: RawClient, served: dict[int, range], topic: str) -> None:
     for version in served.get(ApiKeys.CREATE_TOPICS, range(0)):
         name = f"{topic}-{version}"
         wanted = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=2, replication_factor=1)
@@ -276,7 +276,7 @@ def test_topics_in_every_version(client: RawClient, served: dict[int, range], to
             assert [(row.name, row.error_code) for row in deleted.responses] == [(name, 0)]
 
 
-def test_versions_that_are_not_served_cost_the_connection(broker: EmbeddedCluster, served: dict[int, range]) -> None:
+def test_unserved_versions_close_the_connection(broker: EmbeddedCluster, served: dict[int, range]) -> None:
     beyond = served[ApiKeys.METADATA][-1] + 1
     if beyond <= ApiKeys.latest_version(ApiKeys.METADATA):
         with RawClient(broker.bootstrap_servers) as client, pytest.raises(ConnectionError):
@@ -301,7 +301,7 @@ def test_unsupported_api_versions_is_answered_in_version_0(
     assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == 0
 
 
-def test_the_name_of_a_clients_software(client: RawClient, served: dict[int, range]) -> None:
+def test_invalid_client_software_names_are_refused(client: RawClient, served: dict[int, range]) -> None:
     if served[ApiKeys.API_VERSIONS][-1] < 3:
         return  # the name is not sent yet
     for name, error_code in (("pykclient", 0), ("a.b-c", 0), ("", 42), ("-a", 42), ("a b", 42)):

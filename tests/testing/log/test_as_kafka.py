@@ -181,7 +181,7 @@ def test_log_keeps_batches_as_sent(partition: Partition) -> None:
     assert partition.fetch(offset).high_watermark == offset
 
 
-def test_log_append_time(any_kafka: AnyKafka, client: RawClient, topic: str) -> None:
+def test_log_append_time_replaces_timestamps(any_kafka: AnyKafka, client: RawClient, topic: str) -> None:
     any_kafka.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     partition = Partition(client, topic)
     data = batch(values(3), timestamps=[1, 2, 3])
@@ -196,7 +196,7 @@ def test_log_append_time(any_kafka: AnyKafka, client: RawClient, topic: str) -> 
     assert partition.list_offset(5) == (0, answer.log_append_time_ms, 0, 0)
 
 
-def test_offsets_by_time(partition: Partition) -> None:
+def test_offsets_are_found_by_timestamp(partition: Partition) -> None:
     assert partition.list_offset(-3)[:3] == (0, -1, -1)
     partition.append(batch(values(3), timestamps=[100, 300, 200]))
     partition.append(batch(values(3), timestamps=[250, 400, 400], compression=Compression.of("lz4")))
@@ -224,7 +224,7 @@ def test_offsets_by_time(partition: Partition) -> None:
     assert Partition(partition.client, "no-such-topic").list_offset(-1)[0] == _UNKNOWN_TOPIC
 
 
-def test_a_partition_that_is_asked_for_twice(partition: Partition) -> None:
+def test_duplicate_partition_in_list_offsets_is_refused(partition: Partition) -> None:
     one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=partition.topic, partitions=[one, one])]
@@ -233,7 +233,7 @@ def test_a_partition_that_is_asked_for_twice(partition: Partition) -> None:
     assert {answer.error_code for answer in topic.partitions} == {_INVALID_REQUEST}
 
 
-def test_deleting_records(partition: Partition) -> None:
+def test_deleted_records_are_out_of_range(partition: Partition) -> None:
     for _ in range(3):
         partition.append(batch(values(3), timestamps=[100, 200, 300]))
     assert partition.delete_records(4) == (0, 4)
@@ -252,7 +252,7 @@ def test_deleting_records(partition: Partition) -> None:
     assert Partition(partition.client, "no-such-topic").delete_records(1) == (_UNKNOWN_TOPIC, -1)
 
 
-def test_ends_of_epochs(partition: Partition) -> None:
+def test_end_offsets_of_epochs_are_returned(partition: Partition) -> None:
     assert partition.end_of_epoch(0) == (0, 0, 0)
     partition.append(batch(values(3)))
     assert partition.end_of_epoch(0) == (0, 0, 3)
@@ -262,7 +262,7 @@ def test_ends_of_epochs(partition: Partition) -> None:
     assert Partition(partition.client, "no-such-topic").end_of_epoch(0)[0] == _UNKNOWN_TOPIC
 
 
-def test_reading_in_parts(partition: Partition) -> None:
+def test_fetch_returns_at_least_one_batch_within_limits(partition: Partition) -> None:
     for _ in range(4):
         partition.append(batch(values(1, 100)))
     size = len(batch(values(1, 100)))
@@ -278,7 +278,7 @@ def test_reading_in_parts(partition: Partition) -> None:
     assert partition.fetch(5).error_code == _OUT_OF_RANGE
 
 
-def test_sequences(partition: Partition) -> None:
+def test_sequence_numbers_are_checked(partition: Partition) -> None:
     id = partition.new_producer_id()
 
     def send(sequence: int, count: int = 1, epoch: int = 0) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def _rest(
     return bytes(builder.build())
 
 
-def test_compaction(start_kafka: StartKafka, topic: str) -> None:
+def test_compaction_equals_kafkas(start_kafka: StartKafka, topic: str) -> None:
     with start_kafka({"log.cleaner.backoff.ms": 100}) as kafka, RawClient(kafka.bootstrap_servers) as client:
         config = {"cleanup.policy": "compact", "segment.ms": _SEGMENT_MS, "min.cleanable.dirty.ratio": 0}
         partition = Partition(client, kafka.create_topic(topic, config=config))

@@ -82,7 +82,7 @@ def ask(partition: Partition, step: tuple[Any, ...]) -> object:
     return found.error_code, found.high_watermark, found.last_stable_offset, found.log_start_offset, whole
 
 
-def test_any_requests(kafka: KafkaCluster, embedded: EmbeddedKafka) -> None:
+def test_random_requests_get_equal_responses(kafka: KafkaCluster, embedded: EmbeddedKafka) -> None:
     with RawClient(kafka.bootstrap_servers) as real_client, RawClient(embedded.bootstrap_servers) as our_client:
 
         @settings(max_examples=40)

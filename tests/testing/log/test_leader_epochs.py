@@ -44,7 +44,7 @@ def _cache(steps: list[tuple[str, int, int]]) -> LeaderEpochFileCache:
 
 
 @given(_STEPS)
-def test_entries(steps: list[tuple[str, int, int]]) -> None:
+def test_entries_equal_a_naive_list(steps: list[tuple[str, int, int]]) -> None:
     cache, entries = _cache(steps), _naive(steps)
     assert [tuple(entry) for entry in cache.entries] == entries
     assert cache.latest_epoch == (entries[-1][0] if entries else None)
@@ -52,7 +52,7 @@ def test_entries(steps: list[tuple[str, int, int]]) -> None:
 
 
 @given(_STEPS, st.integers(-1, 9), st.integers(31, 40))
-def test_epoch_ends_where_a_naive_search_finds_it(steps: list[tuple[str, int, int]], epoch: int, end: int) -> None:
+def test_epoch_ends_equal_a_naive_search(steps: list[tuple[str, int, int]], epoch: int, end: int) -> None:
     cache, entries = _cache(steps), _naive(steps)
     found = cache.end_offset_for(epoch, end)
     if epoch == -1 or not entries or epoch > entries[-1][0]:
@@ -66,6 +66,6 @@ def test_epoch_ends_where_a_naive_search_finds_it(steps: list[tuple[str, int, in
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])
-def test_negative_numbers(epoch: int, offset: int) -> None:
+def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> None:
     with pytest.raises(IllegalArgumentError):
         LeaderEpochFileCache().assign(epoch, offset)

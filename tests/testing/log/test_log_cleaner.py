@@ -24,7 +24,7 @@ def kept(box: LogBox) -> list[tuple[int, str, str | None]]:
     ]
 
 
-def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
+def test_last_record_of_each_key_keeps_its_offset() -> None:
     box = compacted()
     box.append_keys(("a", "1"), ("b", "1"))
     box.append_keys(("a", "2"))
@@ -40,7 +40,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
     assert box.append_keys(("d", "1")) == range(5, 6)
 
 
-def test_the_active_segment_is_not_compacted() -> None:
+def test_active_segment_is_not_compacted() -> None:
     box = compacted()
     box.append_keys(("a", "1"), ("a", "2"))
     assert box.clean() == 0
@@ -51,7 +51,7 @@ def test_the_active_segment_is_not_compacted() -> None:
     assert kept(box) == [(1, "a", "2"), (2, "a", "3")]
 
 
-def test_nothing_unreplicated_or_new_is_compacted() -> None:
+def test_unreplicated_and_new_records_are_not_compacted() -> None:
     box = compacted({"min.compaction.lag.ms": "1000"})
     box.append_keys(("a", "1"), ("a", "2"))
     box.log.roll()
@@ -67,7 +67,7 @@ def test_nothing_unreplicated_or_new_is_compacted() -> None:
     assert kept(box) == [(2, "a", "3")]
 
 
-def test_tombstones_stay_for_their_time_after_the_first_compaction() -> None:
+def test_tombstones_stay_for_delete_retention_ms() -> None:
     box = compacted({"delete.retention.ms": "1000"})
     box.append_keys(("a", "1"), ("b", "1"), ("a", None))
     box.append_keys(("c", "1"))
@@ -86,7 +86,7 @@ def test_tombstones_stay_for_their_time_after_the_first_compaction() -> None:
     assert kept(box) == [(1, "b", "1"), (3, "c", "1")]
 
 
-def test_the_last_batch_before_the_bound_stays_as_a_header() -> None:
+def test_last_batch_before_the_limit_stays_as_a_header() -> None:
     box = compacted({"delete.retention.ms": "0"})
     box.append_keys(("a", "1"))
     box.append_keys(("a", None))
@@ -115,7 +115,7 @@ def test_records_after_a_truncation_are_compacted() -> None:
     assert kept(box) == [(2, "x", "1"), (3, "a", "2"), (4, "b", "2")]
 
 
-def test_batches_keep_their_frame_and_their_compression() -> None:
+def test_batches_keep_their_frame_and_compression() -> None:
     box = compacted()
     records = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4")]
     box.append(batch(records, compression=Compression.of("zstd"), producer=(7, 2, 10)), epoch=3)
@@ -131,7 +131,7 @@ def test_batches_keep_their_frame_and_their_compression() -> None:
     assert [record.offset for record in first] == [1, 2]
 
 
-def test_a_producers_last_sequence_survives() -> None:
+def test_last_sequence_of_a_producer_survives() -> None:
     box = compacted()
     box.append(batch(((b"a", b"1"),), producer=(7, 0, 0)))
     box.append(batch(((b"a", b"2"),), producer=(7, 0, 1)))
@@ -149,7 +149,7 @@ def test_a_producers_last_sequence_survives() -> None:
     assert box.append(batch(((b"a", b"4"),), producer=(7, 0, 2))) == range(3, 4)
 
 
-def test_small_segments_become_one() -> None:
+def test_small_segments_are_merged() -> None:
     box = compacted({"internal.segment.bytes": "300"})
     for number in range(20):
         box.append_keys((f"k{number % 3}", str(number)))
@@ -164,7 +164,7 @@ def test_small_segments_become_one() -> None:
     assert {(key, value) for _, key, value in kept(box)} >= {("k0", "18"), ("k1", "19"), ("k2", "17")}
 
 
-def test_aborted_transactions_go_and_their_markers_after_a_time() -> None:
+def test_aborted_transactions_are_removed_and_markers_expire() -> None:
     box = compacted({"delete.retention.ms": "1000"})
     box.append(batch(((b"a", b"1"),), producer=(7, 0, 0), transactional=True))
     box.append(marker(7, 0, commit=True), origin=AppendOrigin.COORDINATOR)
@@ -194,7 +194,7 @@ def test_aborted_transactions_go_and_their_markers_after_a_time() -> None:
     assert left == [0, 1, 4, 5, 6, 7, 8]
 
 
-def test_an_open_transaction_ends_what_can_be_compacted() -> None:
+def test_open_transaction_limits_compaction() -> None:
     box = compacted()
     box.append_keys(("a", "1"), ("a", "2"))
     box.log.roll()

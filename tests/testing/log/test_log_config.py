@@ -42,7 +42,7 @@ def test_keys_defaults_and_valid_values_are_kafkas() -> None:
     assert ours == expected
 
 
-def test_a_topics_own_settings_win_over_the_brokers() -> None:
+def test_topic_settings_override_broker_settings() -> None:
     broker = BrokerConfig({"log.retention.ms": 5000, "min.insync.replicas": 2, "log.cleanup.policy": "compact,delete"})
     config = LogConfig(server_defaults(broker), {"min.insync.replicas": "3", "message.timestamp.type": "LogAppendTime"})
     assert (config.retention_ms, config.min_in_sync_replicas) == (5000, 3)
@@ -93,14 +93,14 @@ def test_valid_topic_configs_pass() -> None:
     assert not LogConfig(None, {"cleanup.policy": ""}).delete
 
 
-def test_jitter() -> None:
+def test_segment_jitter_is_limited_by_the_segment_time() -> None:
     rng = random.Random(5)
     assert LogConfig().random_segment_jitter(rng) == 0
     config = LogConfig(None, {"segment.jitter.ms": "50", "segment.ms": "20"})
     assert {config.random_segment_jitter(rng) for _ in range(500)} == set(range(20))
 
 
-def test_equal_settings_are_checked_once() -> None:
+def test_equal_settings_are_validated_once() -> None:
     defaults = server_defaults(BrokerConfig({"log.retention.ms": 7}))
     own = {"max.message.bytes": "100"}
     found = log_config.log_config(defaults, own)
@@ -113,7 +113,7 @@ def test_equal_settings_are_checked_once() -> None:
             log_config.log_config(defaults, {"max.message.bytes": "many"})
 
 
-def test_only_so_many_settings_are_kept() -> None:
+def test_number_of_cached_settings_is_limited() -> None:
     first = log_config.log_config({}, {"retention.ms": "1"})
     for number in range(300):
         log_config.log_config({}, {"retention.bytes": str(number)})

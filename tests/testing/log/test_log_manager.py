@@ -103,7 +103,7 @@ def test_logs_survive_a_restart_and_a_kill() -> None:
         owner.logs.get_or_create_log(TP, uuid.uuid4())
 
 
-def test_a_kill_can_bring_deleted_records_back() -> None:
+def test_kill_can_bring_deleted_records_back() -> None:
     owner = Owner()
     for _ in range(4):
         owner.append()
@@ -118,7 +118,7 @@ def test_a_kill_can_bring_deleted_records_back() -> None:
     assert owner.start().get_or_create_log(TP).log_start_offset == 3
 
 
-def test_settings_of_topics() -> None:
+def test_topic_settings_apply_to_logs() -> None:
     owner = Owner(log_retention_ms=5000)
     assert owner.coordination.settings is not None
     owner.coordination.settings["orders"] = {"min.insync.replicas": "2"}
@@ -130,7 +130,7 @@ def test_settings_of_topics() -> None:
     assert owner.logs.get_or_create_log(TP).config.retention_ms == 5000
 
 
-def test_deleting_a_log() -> None:
+def test_deleted_log_frees_its_memory() -> None:
     owner = Owner()
     owner.append()
     assert owner.disk.budget.held_bytes
@@ -142,7 +142,7 @@ def test_deleting_a_log() -> None:
     assert not owner.start().all_logs
 
 
-def test_old_segments_go_in_time() -> None:
+def test_old_segments_are_deleted_on_schedule() -> None:
     owner = Owner(log_retention_ms=_HOUR_MS, log_segment_bytes=150, log_retention_check_interval_ms=1000)
     for _ in range(5):
         owner.append()
@@ -153,7 +153,7 @@ def test_old_segments_go_in_time() -> None:
     assert (len(log.segments), log.log_start_offset, log.size) == (1, 5, 0)
 
 
-def test_compaction_goes_on_by_itself_when_there_is_enough_new() -> None:
+def test_compaction_starts_when_enough_is_dirty() -> None:
     owner = Owner(log_cleanup_policy="compact", log_segment_bytes=300, log_cleaner_backoff_ms=1000)
     for _ in range(9):
         owner.append()
@@ -171,7 +171,7 @@ def test_compaction_goes_on_by_itself_when_there_is_enough_new() -> None:
     assert log.cleaner_checkpoint == checkpoint
 
 
-def test_idle_producers_are_forgotten_in_time() -> None:
+def test_idle_producers_expire_on_schedule() -> None:
     owner = Owner(producer_id_expiration_ms=1000)
     owner.append(batch(producer=(7, 0, 0), timestamps=[NOW_MS]))
     log = owner.logs.get_or_create_log(TP)
@@ -181,7 +181,7 @@ def test_idle_producers_are_forgotten_in_time() -> None:
     assert not log.active_producers
 
 
-def test_a_disk_that_fails() -> None:
+def test_disk_failures_are_storage_errors() -> None:
     owner = Owner()
     owner.append()
     owner.disk.full = True
@@ -194,7 +194,7 @@ def test_a_disk_that_fails() -> None:
         owner.logs.get_or_create_log(TP)
 
 
-def test_after_the_end_nothing_is_done() -> None:
+def test_stopped_manager_does_nothing() -> None:
     owner = Owner(log_retention_ms=1, log_segment_bytes=150, log_retention_check_interval_ms=1000)
     for _ in range(5):
         owner.append()
@@ -204,7 +204,7 @@ def test_after_the_end_nothing_is_done() -> None:
     assert len(log.segments) == 3
 
 
-def test_old_releases_keep_records_in_their_format() -> None:
+def test_old_releases_use_their_record_format() -> None:
     owner = Owner(release="0.10.2")
     owner.append()
     assert owner.logs.get_or_create_log(TP).config.message_format_magic == 1

@@ -12,7 +12,7 @@ from tests.testing.log.support import NOW_MS, LogBox, batch, values
 _HOUR_MS = 3_600_000
 
 
-def test_the_first_record_at_or_after_a_time() -> None:
+def test_first_record_at_or_after_a_time_is_found() -> None:
     box = LogBox()
     box.append(batch(values(3), timestamps=[100, 300, 200]), epoch=1)
     box.append(batch(values(2), timestamps=[250, 400], compression=Compression.of("snappy")), epoch=2)
@@ -42,7 +42,7 @@ def test_special_timestamps_have_offsets() -> None:
     assert log.fetch_offset_by_timestamp(-2) == TimestampAndOffset(-1, 4, 2)
 
 
-def test_log_append_time_is_what_is_searched_for() -> None:
+def test_search_uses_log_append_time() -> None:
     box = LogBox({"message.timestamp.type": "LogAppendTime"})
     box.append(batch(values(3), timestamps=[5, 6, 7]))
     box.clock.advance(1000)
@@ -52,7 +52,7 @@ def test_log_append_time_is_what_is_searched_for() -> None:
     assert box.log.fetch_offset_by_timestamp(-3) == TimestampAndOffset(NOW_MS + 1000, 3, 0)
 
 
-def test_a_search_finds_nothing_that_was_deleted() -> None:
+def test_search_skips_deleted_records() -> None:
     box = LogBox()
     box.append(batch(values(4), timestamps=[100, 200, 300, 400]))
     box.log.maybe_increment_log_start_offset(2)
@@ -67,7 +67,7 @@ def test_segments_are_rolled_by_size() -> None:
     assert [segment.base_offset for segment in box.log.segments] == [0, 3, 6]
 
 
-def test_segments_are_rolled_by_the_records_time() -> None:
+def test_segments_are_rolled_by_record_time() -> None:
     box = LogBox({"segment.ms": str(_HOUR_MS)})
     box.append(batch(timestamps=[NOW_MS - 3 * _HOUR_MS]))
     box.append(batch(timestamps=[NOW_MS - 2 * _HOUR_MS]))
@@ -80,7 +80,7 @@ def test_segments_are_rolled_by_the_records_time() -> None:
     assert len(box.log.segments) == 2
 
 
-def test_segments_without_timestamps_are_rolled_by_their_age() -> None:
+def test_segments_without_timestamps_are_rolled_by_age() -> None:
     box = LogBox({"segment.ms": str(_HOUR_MS)})
     box.append(batch(timestamps=[-1]))
     box.clock.advance(_HOUR_MS + 1)
@@ -88,7 +88,7 @@ def test_segments_without_timestamps_are_rolled_by_their_age() -> None:
     assert len(box.log.segments) == 2
 
 
-def test_retention_by_time() -> None:
+def test_retention_time_deletes_old_segments() -> None:
     box = LogBox({"retention.ms": str(_HOUR_MS), "internal.segment.bytes": "150"})
     for _ in range(6):
         box.append(batch(timestamps=[box.clock.wall_ms()]))
@@ -105,7 +105,7 @@ def test_retention_by_time() -> None:
         box.log.read(5, 100)
 
 
-def test_retention_by_size() -> None:
+def test_retention_size_deletes_old_segments() -> None:
     size = len(batch())
     box = LogBox({"retention.bytes": str(3 * size), "internal.segment.bytes": str(2 * size)})
     for _ in range(8):
@@ -115,7 +115,7 @@ def test_retention_by_size() -> None:
     assert (box.log.log_start_offset, box.log.size, box.budget.held_bytes) == (4, 4 * size, 4 * size)
 
 
-def test_nothing_unreplicated_is_deleted() -> None:
+def test_unreplicated_segments_are_not_deleted() -> None:
     box = LogBox({"retention.ms": "1", "internal.segment.bytes": "150"})
     for _ in range(6):
         box.log.append_as_leader(batch(), 0)
@@ -126,7 +126,7 @@ def test_nothing_unreplicated_is_deleted() -> None:
     assert box.log.log_start_offset == 2
 
 
-def test_without_the_delete_policy_only_deleted_records_go() -> None:
+def test_logs_without_delete_policy_drop_only_deleted_records() -> None:
     box = LogBox({"cleanup.policy": "compact", "retention.ms": "1", "internal.segment.bytes": "150"})
     for _ in range(6):
         box.append()
@@ -150,7 +150,7 @@ def test_records_cannot_be_deleted_above_the_high_watermark() -> None:
     assert box.log.read(1, 1000).next_offset == 2
 
 
-def test_offsets_of_segments_for_old_clients() -> None:
+def test_legacy_fetch_returns_segment_offsets() -> None:
     box = LogBox({"internal.segment.bytes": "150"})
     assert box.log.legacy_fetch_offsets_before(-1, 5) == [0]
     for _ in range(5):

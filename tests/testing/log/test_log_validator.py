@@ -70,7 +70,7 @@ def validate(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_stays_as_it_is_has_its_header_overwritten(codec: str) -> None:
+def test_only_the_header_of_an_unchanged_batch_is_rewritten(codec: str) -> None:
     data = batch_of(some_records(4), codec, producer_id=9, producer_epoch=1, base_sequence=3)
     given = bytes(data)
     result = validate(data, source=codec, target=codec)
@@ -85,7 +85,7 @@ def test_a_batch_that_stays_as_it_is_has_its_header_overwritten(codec: str) -> N
     assert bytes(result.records)[21:] == given[21:]
 
 
-def test_batches_pass_unchanged_without_their_codec_and_fail_to_be_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_codec_matters_only_for_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     data = batch_of(some_records(4), "lz4")
     for name in [name for name in sys.modules if name.partition(".")[0] in ("lz4", "cramjam")]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -99,7 +99,7 @@ def test_batches_pass_unchanged_without_their_codec_and_fail_to_be_converted(mon
         validate(data, source="lz4", target="gzip")
 
 
-def test_the_brokers_time() -> None:
+def test_log_append_time_is_the_brokers_time() -> None:
     result = validate(batch_of(some_records(3)), timestamp_type=LOG_APPEND_TIME)
     (batch,) = MemoryRecords(result.records).batches()
     batch.ensure_valid()
@@ -109,7 +109,7 @@ def test_the_brokers_time() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_become_one_batch_of_todays(magic: int, codec: str) -> None:
+def test_old_formats_become_one_current_batch(magic: int, codec: str) -> None:
     records = some_records(3, has_headers=False)
     result = validate(batch_of(records, codec, magic), source=codec, target="lz4")
     (batch,) = MemoryRecords(result.records).batches()
@@ -122,7 +122,7 @@ def test_old_formats_become_one_batch_of_todays(magic: int, codec: str) -> None:
     assert result.message_size_maybe_changed
 
 
-def test_gaps_between_the_offsets_are_closed() -> None:
+def test_gaps_between_offsets_are_closed() -> None:
     records = [record._replace(offset=offset) for record, offset in zip(some_records(3), (0, 5, 6), strict=True)]
     data = bytearray(batch_of(records))
     with pytest.raises(InvalidRecordError, match="says it has 3 records, and offsets 0 to 6"):
@@ -131,7 +131,7 @@ def test_gaps_between_the_offsets_are_closed() -> None:
     assert [record.offset for record in MemoryRecords(result.records).records()] == [500, 501, 502]
 
 
-def test_only_one_batch_at_a_time() -> None:
+def test_exactly_one_batch_is_accepted() -> None:
     data = batch_of(some_records(1))
     with pytest.raises(InvalidRecordError, match="more than one batch"):
         validate(data + data)
@@ -144,7 +144,7 @@ def test_only_one_batch_at_a_time() -> None:
         validate(mixed)
 
 
-def test_a_compacted_topic_wants_keys() -> None:
+def test_compacted_topic_needs_keys() -> None:
     records = [*some_records(2), *some_records(2, key=None)]
     records = [record._replace(offset=i) for i, record in enumerate(records)]
     with pytest.raises(RecordValidationError, match="2 records were refused: record 2: t-0 is compacted") as caught:
@@ -171,7 +171,7 @@ def test_timestamps_have_bounds() -> None:
     validate(batch_of(some_records(1, timestamp=5)), timestamp_type=LOG_APPEND_TIME, **bounds)
 
 
-def test_producers_do_not_write_control_records() -> None:
+def test_control_records_from_producers_are_refused() -> None:
     data = bytes(control_spec(ControlRecordType.ABORT).builder().build())
     with pytest.raises(InvalidRecordError, match="control records"):
         validate(data)
@@ -180,7 +180,7 @@ def test_producers_do_not_write_control_records() -> None:
     assert (batch.is_control_batch, batch.base_offset, batch.compression_type.name) == (True, 500, "none")
 
 
-def test_idempotence_needs_a_sequence_and_todays_format() -> None:
+def test_idempotence_needs_a_sequence_and_the_current_format() -> None:
     data = bytearray(batch_of(some_records(1), producer_id=5, producer_epoch=0, base_sequence=0))
     with pytest.raises(UnsupportedForMessageFormatError, match="idempotent records need message format v2"):
         validate(bytes(data), to_magic=1)
@@ -190,7 +190,7 @@ def test_idempotence_needs_a_sequence_and_todays_format() -> None:
 
 
 @pytest.mark.parametrize("declared", [1, 3, 0, -1])
-def test_the_header_tells_the_number_of_records(declared: int) -> None:
+def test_header_record_count_must_match(declared: int) -> None:
     data = bytearray(batch_of(some_records(2)))
     (batch,) = MemoryRecords(bytes(data)).batches()
     write_header(
@@ -212,7 +212,7 @@ def test_the_header_tells_the_number_of_records(declared: int) -> None:
     assert batch.count_or_none == 2
 
 
-def test_damaged_records_are_refused_or_have_the_right_shape() -> None:
+def test_damaged_records_are_refused_or_readable() -> None:
     """Records behind a header with a matching CRC can be read if they are accepted."""
     rng = random.Random(6)
     taken = 0
@@ -267,7 +267,7 @@ def java_cases() -> list[tuple[bytes, dict[str, Any]]]:
 
 
 @pytest.mark.java
-def test_java_validates_alike() -> None:
+def test_validation_equals_javas() -> None:
     tasks = [
         f"validate {given['source']} {given['target']} {str(given['compacted_topic']).lower()} {given['to_magic']} "
         f"{'LogAppendTime' if given['timestamp_type'] == LOG_APPEND_TIME else 'CreateTime'} "

@@ -17,7 +17,7 @@ from tests.testing.log.support import batch, values
 _SIZE = len(batch(values(1, 100)))
 
 
-def test_an_append_past_the_limit_is_refused_and_says_what_to_do() -> None:
+def test_append_past_the_limit_is_refused_with_advice() -> None:
     budget = MemoryBudget(5 * _SIZE)
     logs = [
         UnifiedLog(BrokerDisk(budget, f"broker {id}").directory(TopicPartition("t", 0)), LogConfig(), MockClock())

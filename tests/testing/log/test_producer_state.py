@@ -30,7 +30,7 @@ def end_txn(box: LogBox, *, id: int = 7, epoch: int = 0, commit: bool = True, co
     )
 
 
-def test_the_last_five_batches_are_known_again() -> None:
+def test_last_five_batches_are_recognized_as_duplicates() -> None:
     box = LogBox()
     offsets = [send(box, sequence, 2) for sequence in range(0, 14, 2)]
     for index in (2, 3, 4, 5, 6):
@@ -42,7 +42,7 @@ def test_the_last_five_batches_are_known_again() -> None:
     assert box.log.log_end_offset == 14
 
 
-def test_part_of_a_batch_is_no_duplicate() -> None:
+def test_partial_batch_is_not_a_duplicate() -> None:
     box = LogBox()
     send(box, 0, 3)
     with pytest.raises(OutOfOrderSequenceError):
@@ -52,7 +52,7 @@ def test_part_of_a_batch_is_no_duplicate() -> None:
     assert send(box, 3) == range(3, 4)
 
 
-def test_gaps_are_refused_and_leave_no_trace() -> None:
+def test_sequence_gaps_are_refused_without_effect() -> None:
     box = LogBox()
     send(box, 0)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 2 after 0"):
@@ -60,7 +60,7 @@ def test_gaps_are_refused_and_leave_no_trace() -> None:
     assert send(box, 1) == range(1, 2)
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_unknown_producer_may_start_at_any_sequence() -> None:
     box = LogBox()
     assert send(box, 41) == range(1)
     with pytest.raises(OutOfOrderSequenceError):
@@ -79,7 +79,7 @@ def test_sequences_wrap_around() -> None:
     assert box.log.append_as_leader(batch(values(4), producer=(7, 0, _MAX_SEQUENCE - 1)), 0).duplicate
 
 
-def test_a_new_epoch_begins_with_sequence_0_and_fences_the_old_one() -> None:
+def test_new_epoch_starts_at_sequence_0_and_fences_the_old_one() -> None:
     box = LogBox()
     send(box, 0)
     with pytest.raises(OutOfOrderSequenceError, match="instead of 0"):
@@ -93,14 +93,14 @@ def test_a_new_epoch_begins_with_sequence_0_and_fences_the_old_one() -> None:
     assert send(box, 1, epoch=1) == range(2, 3)
 
 
-def test_a_follower_takes_what_the_leader_took() -> None:
+def test_follower_accepts_what_the_leader_accepted() -> None:
     box = LogBox()
     for offset, (epoch, sequence) in enumerate(((0, 0), (0, 7), (2, 3), (1, 9))):
         box.log.append_as_follower(batch(base_offset=offset, epoch=0, producer=(7, epoch, sequence)))
     assert box.log.log_end_offset == 4
 
 
-def test_producers_are_known_after_a_restart_by_replay() -> None:
+def test_restart_restores_producers_by_replay() -> None:
     box = LogBox()
     for sequence in range(4):
         send(box, sequence)
@@ -110,7 +110,7 @@ def test_producers_are_known_after_a_restart_by_replay() -> None:
     assert send(box, 4) == range(4, 5)
 
 
-def test_a_snapshot_has_the_last_batch_only() -> None:
+def test_snapshot_contains_only_the_last_batch() -> None:
     box = LogBox()
     for sequence in range(4):
         send(box, sequence)
@@ -126,7 +126,7 @@ def test_a_snapshot_has_the_last_batch_only() -> None:
     assert box.log.append_as_leader(batch(producer=(7, 0, 1)), 0).duplicate
 
 
-def test_a_snapshot_stays_as_it_was_taken() -> None:
+def test_snapshot_does_not_change_after_it_was_taken() -> None:
     box = LogBox()
     send(box, 0)
     box.log.close()
@@ -149,7 +149,7 @@ def test_expired_producers_are_not_loaded() -> None:
     assert [entry.producer_id for entry in box.log.active_producers] == [8]
 
 
-def test_snapshots_do_not_heap_up() -> None:
+def test_old_snapshots_are_deleted() -> None:
     box = LogBox({"internal.segment.bytes": "300"})
     snapshots = box.disk.directory(TP).producer_snapshots
     for sequence in range(20):
@@ -162,7 +162,7 @@ def test_snapshots_do_not_heap_up() -> None:
     assert send(box, 7) == range(7, 8)
 
 
-def test_truncation_takes_sequences_back() -> None:
+def test_truncation_reverts_sequences() -> None:
     box = LogBox({"internal.segment.bytes": "200"})
     for sequence in range(6):
         send(box, sequence)
@@ -177,7 +177,7 @@ def test_truncation_takes_sequences_back() -> None:
     assert send(box, 9) == range(1)
 
 
-def test_idle_producers_are_forgotten() -> None:
+def test_idle_producers_expire() -> None:
     box = LogBox()
     send(box, 0)
     send_txn(box, 0, id=8)
@@ -187,7 +187,7 @@ def test_idle_producers_are_forgotten() -> None:
     assert send(box, 5) == range(2, 3)
 
 
-def test_transactions_hold_the_last_stable_offset_back() -> None:
+def test_open_transactions_hold_the_last_stable_offset() -> None:
     box = LogBox()
     send_txn(box, 0, id=7)
     send_txn(box, 0, id=8)
@@ -202,7 +202,7 @@ def test_transactions_hold_the_last_stable_offset_back() -> None:
     assert box.log.read(0, 10_000).aborted_transactions is None
 
 
-def test_a_transaction_is_open_until_its_end_is_replicated() -> None:
+def test_transaction_is_open_until_its_marker_is_replicated() -> None:
     box = LogBox()
     send_txn(box, 0)
     box.log.append_as_leader(marker(7, 0, commit=True), 0, AppendOrigin.COORDINATOR)
@@ -213,7 +213,7 @@ def test_a_transaction_is_open_until_its_end_is_replicated() -> None:
     assert box.log.last_stable_offset == 2
 
 
-def test_aborted_transactions_of_the_part_that_was_read() -> None:
+def test_read_returns_its_aborted_transactions() -> None:
     box = LogBox({"internal.segment.bytes": "250"})
     expected = []
     for id in range(10, 16):
@@ -255,7 +255,7 @@ def test_transaction_refuses_wrong_states_and_epochs() -> None:
     assert send(box, 0, epoch=1) == range(3, 4)
 
 
-def test_a_transaction_survives_a_restart() -> None:
+def test_transaction_survives_a_restart() -> None:
     for in_order in (False, True):
         box = LogBox()
         box.append()
@@ -269,7 +269,7 @@ def test_a_transaction_survives_a_restart() -> None:
         assert box.log.last_stable_offset == 3
 
 
-def test_deleting_records_of_an_open_transaction() -> None:
+def test_deletion_may_cut_an_open_transaction() -> None:
     box = LogBox()
     send_txn(box, 0)
     box.append()

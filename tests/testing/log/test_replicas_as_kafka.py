@@ -55,7 +55,7 @@ def test_records_are_deleted_on_all_replicas(any_cluster: AnyKafka, topic: str) 
             assert partition.list_offset(-2, replica_id=_DEBUGGING)[:3] == (0, -1, 6)
 
 
-def test_epochs_of_several_leaders(any_cluster: AnyKafka, topic: str) -> None:
+def test_epoch_ends_are_known_after_leader_changes(any_cluster: AnyKafka, topic: str) -> None:
     any_cluster.create_topic(topic, assignment=[[1, 2, 3]])
     with RawClient(any_cluster.brokers[1].address) as client:
         first = Partition(client, topic)

@@ -38,7 +38,7 @@ def test_leader_assigns_offsets_and_epoch_and_changes_nothing_else() -> None:
     one.ensure_valid()
 
 
-def test_a_request_can_be_sent_again_as_it_was() -> None:
+def test_append_does_not_modify_the_request() -> None:
     box = LogBox()
     given = bytearray(batch(values(2)))
     before = bytes(given)
@@ -93,26 +93,26 @@ def test_client_batches_with_faults_are_refused() -> None:
     assert not box.log.append_as_leader(batch()[:-1], 0).valid_bytes
 
 
-def test_a_follower_takes_batches_that_are_larger_than_its_limit() -> None:
+def test_follower_accepts_batches_above_its_limit() -> None:
     box = LogBox({"max.message.bytes": "200"})
     box.log.append_as_follower(batch(values(1, 300), epoch=0))
     assert box.log.log_end_offset == 1
 
 
-def test_a_batch_larger_than_a_segment() -> None:
+def test_batch_larger_than_a_segment_is_refused() -> None:
     box = LogBox({"internal.segment.bytes": "100"})
     with pytest.raises(RecordBatchTooLargeError):
         box.append(batch(values(1, 100)))
 
 
-def test_a_follower_checks_the_order_of_offsets() -> None:
+def test_follower_checks_the_order_of_offsets() -> None:
     box = LogBox()
     with pytest.raises(OffsetsOutOfOrderError):
         box.log.append_as_follower(batch(base_offset=5, epoch=0) + batch(base_offset=5, epoch=0))
     assert box.log.log_end_offset == 0
 
 
-def test_a_follower_takes_nothing_of_an_epoch_it_has_not_heard_of() -> None:
+def test_follower_refuses_batches_of_unknown_epochs() -> None:
     box = LogBox()
     info = box.log.append_as_follower(batch(epoch=1) + batch(base_offset=1, epoch=3), 2)
     assert info.last_offset == 0
@@ -120,7 +120,7 @@ def test_a_follower_takes_nothing_of_an_epoch_it_has_not_heard_of() -> None:
     assert not box.log.append_as_follower(batch(base_offset=1, epoch=3), 2).valid_bytes
 
 
-def test_reads_are_views_that_truncation_does_not_change() -> None:
+def test_truncation_does_not_change_earlier_reads() -> None:
     box = LogBox()
     box.append(batch(values(1, 50)))
     box.append(batch(values(1, 60)))
@@ -135,7 +135,7 @@ def test_reads_are_views_that_truncation_does_not_change() -> None:
     assert content(info) == before
 
 
-def test_large_reads_need_few_views() -> None:
+def test_large_reads_return_few_views() -> None:
     box = LogBox()
     for _ in range(2_000):
         box.log.append_as_leader(batch(values(1, 400)), 0)
@@ -158,7 +158,7 @@ def test_read_returns_as_many_batches_as_fit() -> None:
     assert not box.log.read(1, size, min_one_message=False).first_entry_incomplete
 
 
-def test_consumers_see_up_to_the_high_watermark() -> None:
+def test_consumers_read_up_to_the_high_watermark() -> None:
     box = LogBox()
     box.log.append_as_leader(batch(values(2)), 0)
     box.log.append_as_leader(batch(values(2)), 0)
@@ -175,7 +175,7 @@ def test_consumers_see_up_to_the_high_watermark() -> None:
     assert box.log.update_high_watermark(9) == 4
 
 
-def test_reading_past_the_high_watermark_is_empty_and_past_the_end_an_error() -> None:
+def test_reads_past_the_high_watermark_are_empty_and_past_the_end_fail() -> None:
     box = LogBox()
     box.log.append_as_leader(batch(values(2)), 0)
     assert not box.log.read(1, 1000).records
@@ -206,7 +206,7 @@ def test_truncating_at_the_end_forgets_an_epoch_without_records() -> None:
     assert box.log.latest_epoch == 1
 
 
-def test_a_log_belongs_to_one_topic() -> None:
+def test_log_belongs_to_one_topic_id() -> None:
     box = LogBox()
     id = uuid.uuid4()
     box.log.assign_topic_id(id)
@@ -216,7 +216,7 @@ def test_a_log_belongs_to_one_topic() -> None:
         box.log.assign_topic_id(uuid.uuid4())
 
 
-def test_a_disk_that_fails() -> None:
+def test_disk_failures_are_storage_errors() -> None:
     box = LogBox()
     box.append()
     box.disk.full = True
@@ -234,7 +234,7 @@ def test_a_disk_that_fails() -> None:
     assert box.budget.held_bytes == 0
 
 
-def test_a_log_that_is_opened_again_is_as_it_was() -> None:
+def test_reopened_log_is_unchanged() -> None:
     box = LogBox({"internal.segment.bytes": "200"})
     for epoch in (0, 0, 1, 3):
         box.append(batch(values(2, 30)), epoch=epoch)
@@ -245,7 +245,7 @@ def test_a_log_that_is_opened_again_is_as_it_was() -> None:
     assert box.append() == range(8, 9)
 
 
-def test_deleted_records_do_not_come_back_after_a_truncation_and_a_restart() -> None:
+def test_deleted_records_stay_deleted_after_truncation_and_restart() -> None:
     box = LogBox()
     box.append(batch(values(5)))
     box.log.maybe_increment_log_start_offset(4)
@@ -255,7 +255,7 @@ def test_deleted_records_do_not_come_back_after_a_truncation_and_a_restart() -> 
     assert box.append() == range(4, 5)
 
 
-def test_logs_in_formats_of_the_past() -> None:
+def test_old_message_formats_are_stored_and_read() -> None:
     box = LogBox({"internal.segment.bytes": "300", "message.format.version": "0.10.2"})
     for first in range(0, 12, 3):
         assert box.append(batch(values(3, 20), timestamps=[first, first + 1, first + 2])) == range(first, first + 3)
@@ -274,7 +274,7 @@ def test_logs_in_formats_of_the_past() -> None:
     assert copy.open().log_end_offset == 7
 
 
-def test_compressed_batches_of_the_past() -> None:
+def test_compressed_old_batches_are_read_and_truncated() -> None:
     box = LogBox({"message.format.version": "0.10.2"})
     for _ in range(2):
         box.append(batch(values(5, 50), compression=Compression.of("gzip")))

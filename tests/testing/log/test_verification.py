@@ -71,7 +71,7 @@ class Log:
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
-def test_the_first_records_need_a_token(origin: str) -> None:
+def test_first_transactional_records_need_a_token(origin: str) -> None:
     log = Log()
     with pytest.raises(InvalidTxnStateError):
         log.append(None, origin=origin)
@@ -87,7 +87,7 @@ def test_the_first_records_need_a_token(origin: str) -> None:
     log.append(None, sequence=1, origin=origin)
 
 
-def test_a_marker_makes_tokens_invalid() -> None:
+def test_marker_invalidates_tokens() -> None:
     log = Log()
     token = log.verify()
     log.mark()
@@ -97,7 +97,7 @@ def test_a_marker_makes_tokens_invalid() -> None:
     log.append(log.verify())
 
 
-def test_an_open_transaction_covers_its_own_epoch_alone() -> None:
+def test_open_transaction_covers_only_its_epoch() -> None:
     log = Log()
     log.append(log.verify())
     with pytest.raises(InvalidTxnStateError):
@@ -107,20 +107,20 @@ def test_an_open_transaction_covers_its_own_epoch_alone() -> None:
     log.append(token, epoch=1)
 
 
-def test_records_outside_of_transactions_need_no_token() -> None:
+def test_nontransactional_records_need_no_token() -> None:
     log = Log()
     log.append(None, transactional=False)
     log.append(None, sequence=1, transactional=False)
 
 
-def test_the_check_can_be_switched_off() -> None:
+def test_verification_can_be_disabled() -> None:
     log = Log(verifies=False)
     assert log.verify() is None
     log.append(None)
     assert not log.is_stable
 
 
-def test_followers_and_restarts_do_not_ask() -> None:
+def test_followers_and_restarted_logs_need_no_token() -> None:
     log = Log()
     log.append(log.verify())
     follower = Log()
@@ -129,7 +129,7 @@ def test_followers_and_restarts_do_not_ask() -> None:
     assert not follower.is_stable
 
 
-def test_the_first_of_several_waiting_batches_comes_first() -> None:
+def test_first_waiting_batch_must_be_appended_first() -> None:
     log = Log()
     token = log.verify(sequence=0)
     assert log.verify(sequence=1) is token
@@ -139,7 +139,7 @@ def test_the_first_of_several_waiting_batches_comes_first() -> None:
     log.append(token, sequence=1)
 
 
-def test_a_new_epoch_starts_its_own_order() -> None:
+def test_new_epoch_starts_its_own_sequence() -> None:
     log = Log()
     token = log.verify(sequence=5)
     assert log.verify(epoch=1, sequence=2) is token
@@ -157,7 +157,7 @@ def test_unused_tokens_expire() -> None:
         log.append(token)
 
 
-def test_a_marker_of_the_second_generation_has_a_later_epoch_than_its_records() -> None:
+def test_marker_of_version_2_increments_the_epoch() -> None:
     log = Log()
     log.append(log.verify())
     with pytest.raises(InvalidProducerEpochError):
@@ -170,7 +170,7 @@ def test_a_marker_of_the_second_generation_has_a_later_epoch_than_its_records() 
         log.mark(epoch=0, transaction_version=2)
 
 
-def test_the_last_epoch_has_no_later_one() -> None:
+def test_last_epoch_is_not_incremented() -> None:
     log = Log()
     last = (1 << 15) - 1
     log.append(log.verify(last), last)
@@ -178,7 +178,7 @@ def test_the_last_epoch_has_no_later_one() -> None:
     assert log.is_stable
 
 
-def test_a_transaction_waits_for_the_marker_of_the_one_before() -> None:
+def test_transaction_waits_for_the_previous_marker() -> None:
     log = Log()
     log.append(log.verify(epoch=0), epoch=0)
     with pytest.raises(ConcurrentTransactionsError):

@@ -49,7 +49,7 @@ def update(
     )
 
 
-def test_brokers_and_controller_are_those_of_the_last_update() -> None:
+def test_last_update_sets_brokers_and_controller() -> None:
     metadata = cache()
     assert (metadata.controller_id, metadata.alive_brokers()) == (None, [])
     metadata.update_metadata(update())
@@ -60,7 +60,7 @@ def test_brokers_and_controller_are_those_of_the_last_update() -> None:
     assert metadata.alive_broker(1) is None
 
 
-def test_topics_are_merged_and_what_is_not_spoken_of_is_shared() -> None:
+def test_updates_are_merged_and_unchanged_topics_are_shared() -> None:
     metadata = cache()
     metadata.update_metadata(update({("a", ID_A): [state(0), state(1)], ("b", ID_B): [state(0)]}))
     before = metadata.snapshot
@@ -78,7 +78,7 @@ def test_topics_are_merged_and_what_is_not_spoken_of_is_shared() -> None:
     assert metadata.snapshot.leader(TopicPartition("no", 1)) is None
 
 
-def test_names_and_ids() -> None:
+def test_topics_are_found_by_name_and_id() -> None:
     metadata = cache()
     metadata.update_metadata(update({("a", ID_A): [state(0)]}))
     assert (metadata.topic_id("a"), metadata.topic_name(ID_A)) == (ID_A, "a")
@@ -87,7 +87,7 @@ def test_names_and_ids() -> None:
     assert metadata.contains("a")
 
 
-def test_a_deleted_topic_goes_with_its_last_partition() -> None:
+def test_last_deleted_partition_removes_the_topic() -> None:
     metadata = cache()
     metadata.update_metadata(update({("a", ID_A): [state(0), state(1)]}))
     metadata.update_metadata(update({("a", ID_A): [state(0, leader=LEADER_DURING_DELETE)]}))
@@ -97,7 +97,7 @@ def test_a_deleted_topic_goes_with_its_last_partition() -> None:
     assert (metadata.topic_id("a"), metadata.topic_name(ID_A)) == (ZERO_UUID, None)
 
 
-def test_listeners_hear_which_topics_were_spoken_of_after_it_was_taken() -> None:
+def test_listeners_get_the_updated_topics() -> None:
     metadata = cache()
     heard: list[tuple[Collection[str], bool]] = []
     metadata.add_listener(lambda topics: heard.append((topics, metadata.contains("a"))))
@@ -106,7 +106,7 @@ def test_listeners_hear_which_topics_were_spoken_of_after_it_was_taken() -> None
     assert heard == [(["a"], True), ([], True)]
 
 
-def test_frozen_it_takes_everything_and_looks_at_nothing_until_it_thaws() -> None:
+def test_frozen_cache_defers_updates_until_thawed() -> None:
     metadata = cache()
     metadata.update_metadata(update())
     heard: list[Collection[str]] = []

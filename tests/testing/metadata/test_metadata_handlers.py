@@ -60,7 +60,7 @@ class TestMetadata:
         assert [partition.leader_epoch for partition in topic.partitions] == ([0, 0] if version >= 7 else [-1, -1])
 
     @pytest.mark.parametrize("version", range(14))
-    def test_all_topics_and_none(self, cluster: ClusterHarness, version: int) -> None:
+    def test_null_requests_all_topics_and_empty_list_none(self, cluster: ClusterHarness, version: int) -> None:
         everything = MetadataRequest(topics=None if version >= 1 else [], allow_auto_topic_creation=True)
         response = cluster.ask(everything, MetadataResponse, 2, version)
         assert [topic.name for topic in response.topics] == ["t"]
@@ -84,7 +84,7 @@ class TestMetadata:
         refused = ask(cluster, topics=[Wanted(name="t", topic_id=topic_id)], version=11)
         assert [topic.error_code for topic in refused.topics] == [42]
 
-    def test_authorized_operations_only_where_they_are_asked_for(self, cluster: ClusterHarness) -> None:
+    def test_authorized_operations_are_returned_only_on_request(self, cluster: ClusterHarness) -> None:
         for version in range(8, 14):
             request = MetadataRequest(
                 topics=[Wanted(name="t")],
@@ -98,7 +98,7 @@ class TestMetadata:
             assert ask(cluster, "t", version=version).topics[0].topic_authorized_operations < 0
 
     @pytest.mark.parametrize("version", range(14))
-    def test_a_leader_that_is_gone(self, cluster: ClusterHarness, version: int) -> None:
+    def test_partition_without_leader_is_reported(self, cluster: ClusterHarness, version: int) -> None:
         cluster.create_topic("alone", assignment=[[3]])
         cluster.cluster.kill_broker(3)
         cluster.run_for(A_WHILE_MS)
@@ -118,7 +118,7 @@ class TestMetadata:
             assert (first.offline_replicas, alone.offline_replicas) == ([3], [3])
 
     @pytest.mark.parametrize("broker_id", [1, 2])
-    def test_asking_for_a_topic_creates_it(self, cluster: ClusterHarness, broker_id: int) -> None:
+    def test_metadata_request_creates_a_topic_once(self, cluster: ClusterHarness, broker_id: int) -> None:
         def codes() -> dict[str | None, int]:
             answer = ask(cluster, "new", "a b", broker_id=broker_id, auto_create=True)
             return {topic.name: topic.error_code for topic in answer.topics}
@@ -129,7 +129,7 @@ class TestMetadata:
         assert cluster.controller.store.all_topics() == ["new", "t"]
         assert len(cluster.cluster.history.matching(api="CREATE_TOPICS", party=f"broker-{broker_id}")) == 1
 
-    def test_a_topic_of_kafka_itself(self, cluster: ClusterHarness) -> None:
+    def test_internal_topic_is_created_with_its_config(self, cluster: ClusterHarness) -> None:
         ask(cluster, "__consumer_offsets", broker_id=2, auto_create=True)
         cluster.run_until(lambda: cluster.controller.store.topic_exists("__consumer_offsets"), "it is made")
         cluster.settle()
@@ -139,13 +139,13 @@ class TestMetadata:
         assert config["cleanup.policy"] == "compact"
         assert not ask(cluster, "t").topics[0].is_internal
 
-    def test_no_topic_is_created_where_that_is_not_wanted(self) -> None:
+    def test_no_topic_is_created_if_auto_creation_is_disabled(self) -> None:
         cluster = ClusterHarness(1, auto_create_topics_enable=False)
         assert ask(cluster, "new", auto_create=True).topics[0].error_code == UNKNOWN_TOPIC
         cluster.run_for(A_WHILE_MS)
         assert cluster.controller.store.all_topics() == []
 
-    def test_a_broker_may_lag_behind(self, cluster: ClusterHarness) -> None:
+    def test_frozen_broker_returns_old_metadata(self, cluster: ClusterHarness) -> None:
         cache = cluster.broker(1).metadata_cache
         cache.freeze()
         cluster.controller.move_leader(TopicPartition("t", 0), 3)
@@ -166,7 +166,7 @@ class TestDescribeCluster:
         assert [(broker.broker_id, broker.rack) for broker in response.brokers] == [(1, "a"), (2, "b"), (3, "c")]
         assert response.cluster_authorized_operations > 0
 
-    def test_controllers_of_a_quorum_are_not_here(self, cluster: ClusterHarness) -> None:
+    def test_controller_endpoints_are_refused(self, cluster: ClusterHarness) -> None:
         for endpoint_type, code in ((2, 114), (7, 115)):
             request = DescribeClusterRequest(endpoint_type=endpoint_type)
             assert cluster.ask(request, DescribeClusterResponse, 2).error_code == code
@@ -191,7 +191,7 @@ class TestDescribeTopicPartitions:
             [topic.error_code for topic in response.topics],
         )
 
-    def test_everything_at_once(self, cluster: ClusterHarness) -> None:
+    def test_all_topics_are_described_at_once(self, cluster: ClusterHarness) -> None:
         cluster.create_topic("a", 3)
         assert self.page(cluster) == ([("a", [0, 1, 2]), ("t", [0, 1])], None, [0, 0])
         assert self.page(cluster, "t", "no", "a b") == (
@@ -201,7 +201,7 @@ class TestDescribeTopicPartitions:
         )
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-    def test_page_by_page(self, cluster: ClusterHarness, limit: int) -> None:
+    def test_topics_are_described_page_by_page(self, cluster: ClusterHarness, limit: int) -> None:
         cluster.create_topic("a", 3)
         seen: list[tuple[str | None, int]] = []
         cursor: tuple[str, int] | None = None

@@ -85,7 +85,7 @@ def test_frames_arrive_whole_and_in_order_in_both_directions() -> None:
     assert two.answers() == [b"answer"]
 
 
-def test_a_frame_of_more_buffers_than_a_socket_takes_at_once_arrives_whole() -> None:
+def test_frame_of_many_buffers_arrives_whole() -> None:
     two = Two()
     two.connect()
     pieces = [bytes([index % 251]) for index in range(3000)]
@@ -96,7 +96,7 @@ def test_a_frame_of_more_buffers_than_a_socket_takes_at_once_arrives_whole() -> 
     assert two.received() == [b"".join(pieces)]
 
 
-def test_news_are_told_once_until_the_next_poll() -> None:
+def test_news_is_reported_once_until_the_next_poll() -> None:
     two = Two()
     two.connect()
     two.news.clear()
@@ -112,7 +112,7 @@ def test_news_are_told_once_until_the_next_poll() -> None:
     assert two.news == ["client", "client"]
 
 
-def test_a_send_without_a_response_is_news_as_nothing_else_will_tell_of_it() -> None:
+def test_send_without_response_is_reported_as_news() -> None:
     two = Two()
     two.connect()
     two.client.send(send("c", b"1"))
@@ -123,7 +123,7 @@ def test_a_send_without_a_response_is_news_as_nothing_else_will_tell_of_it() -> 
     assert len(two.client.completed_sends) == 2
 
 
-def test_a_poll_that_may_wait_hands_the_waiting_over_unless_there_is_news() -> None:
+def test_blocking_poll_calls_wait_unless_there_is_news() -> None:
     two = Two()
     waits: list[int] = []
 
@@ -154,7 +154,7 @@ def test_connection_without_a_listener_is_refused() -> None:
     two.connect()
 
 
-def test_an_address_has_one_listener_and_an_id_one_connection() -> None:
+def test_address_has_one_listener_and_id_one_connection() -> None:
     two = Two()
     with pytest.raises(IllegalStateError, match="broker-1 listens at b:9092 already"):
         two.listen()
@@ -165,7 +165,7 @@ def test_an_address_has_one_listener_and_an_id_one_connection() -> None:
         two.client.mute("x")
 
 
-def test_the_end_of_a_connection_is_seen_after_all_that_was_sent() -> None:
+def test_disconnect_is_seen_after_all_sent_frames() -> None:
     two = Two()
     two.connect()
     two.server.send(send("s1", b"last"))
@@ -190,7 +190,7 @@ def test_bytes_sent_to_a_closed_end_are_lost() -> None:
     assert "reset" in str(two.client.disconnected["c"].cause)
 
 
-def test_a_muted_connection_is_not_read_not_even_its_end() -> None:
+def test_muted_connection_is_not_read() -> None:
     two = Two()
     two.connect()
     two.server.mute_all()
@@ -204,7 +204,7 @@ def test_a_muted_connection_is_not_read_not_even_its_end() -> None:
     assert list(two.server.disconnected) == ["s1"]
 
 
-def test_one_receive_per_poll() -> None:
+def test_poll_returns_one_receive_if_configured() -> None:
     two = Two()
     two.server = MemorySelector(two.network, "broker-1", one_receive_per_poll=True)
     two.connect()
@@ -220,7 +220,7 @@ def test_one_receive_per_poll() -> None:
 # --- faults --------------------------------------------------------------------------------------------------------
 
 
-def test_a_delay_counts_for_each_direction_and_nothing_overtakes() -> None:
+def test_delay_applies_per_direction_and_keeps_order() -> None:
     two = Two()
     two.links.set("client:*", "broker-1", delay_ms=30)
     two.client.connect("c", ADDRESS, -1, -1)
@@ -242,7 +242,7 @@ def test_a_delay_counts_for_each_direction_and_nothing_overtakes() -> None:
     assert two.network.in_transit("*") == 0
 
 
-def test_bytes_per_second() -> None:
+def test_bandwidth_limit_delays_frames() -> None:
     two = Two()
     two.connect()
     two.links.set("client:a", "broker-1", bytes_per_second=1000)
@@ -257,7 +257,7 @@ def test_bytes_per_second() -> None:
 
 
 @pytest.mark.parametrize("cut_first", [True, False])
-def test_a_cut_link_is_silent_and_delivers_when_it_is_healed(cut_first: bool) -> None:
+def test_cut_link_delivers_after_healing(cut_first: bool) -> None:
     two = Two()
     two.connect()
     if cut_first:
@@ -277,7 +277,7 @@ def test_a_cut_link_is_silent_and_delivers_when_it_is_healed(cut_first: bool) ->
     assert list(two.client.disconnected) == (["c"] if cut_first else [])
 
 
-def test_one_way() -> None:
+def test_one_way_cut_affects_one_direction() -> None:
     two = Two()
     two.connect()
     two.links.set("broker-1", "client:a", one_way=True, cut=True)
@@ -289,7 +289,7 @@ def test_one_way() -> None:
     assert two.answers() == []
 
 
-def test_connecting_over_a_cut_link_is_silent_until_it_is_healed() -> None:
+def test_connecting_over_a_cut_link_waits_for_healing() -> None:
     two = Two()
     two.links.partition(["client:*"], ["broker-1", "broker-2"])
     two.client.connect("c", ADDRESS, -1, -1)
@@ -302,7 +302,7 @@ def test_connecting_over_a_cut_link_is_silent_until_it_is_healed() -> None:
     assert two.client.connected == ["c"]
 
 
-def test_giving_up_a_connection_before_it_stands() -> None:
+def test_pending_connection_can_be_closed() -> None:
     two = Two()
     two.links.set("*", "*", cut=True)
     two.client.connect("c", ADDRESS, -1, -1)
@@ -319,7 +319,7 @@ def test_giving_up_a_connection_before_it_stands() -> None:
     assert two.client.connected == []
 
 
-def test_a_reset_link_breaks_both_ends_and_refuses_new_connections() -> None:
+def test_reset_link_breaks_both_ends_and_refuses_connections() -> None:
     two = Two()
     two.connect()
     two.links.set("client:a", "broker-1", reset=True)
@@ -333,7 +333,7 @@ def test_a_reset_link_breaks_both_ends_and_refuses_new_connections() -> None:
     assert list(two.client.disconnected) == ["c"]
 
 
-def test_nothing_arrives_at_a_paused_party_but_it_is_connected_to() -> None:
+def test_paused_party_accepts_connections_but_gets_nothing() -> None:
     two = Two()
     two.network.pause("broker-1")
     two.connect()
@@ -348,7 +348,7 @@ def test_nothing_arrives_at_a_paused_party_but_it_is_connected_to() -> None:
 # --- the policy ----------------------------------------------------------------------------------------------------
 
 
-def test_rules_of_one_link_add_up() -> None:
+def test_rules_of_one_link_are_combined() -> None:
     links = LinkPolicy(EventLoop(MockClock()), random.Random(1))
     assert links.link("client:a", "broker-1") is PERFECT
     links.set("client:*", "broker-1", delay_ms=10)
@@ -365,7 +365,7 @@ def test_rules_of_one_link_add_up() -> None:
     assert not links.active
 
 
-def test_a_partition_concerns_parties_of_its_groups_only() -> None:
+def test_partition_affects_only_parties_of_its_groups() -> None:
     links = LinkPolicy(EventLoop(MockClock()), random.Random(1))
     changes: list[int] = []
     links.subscribe(lambda: changes.append(1))
@@ -379,7 +379,7 @@ def test_a_partition_concerns_parties_of_its_groups_only() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"delay_ms": -1}, {"jitter_ms": -1}, {"bytes_per_second": 0}])
-def test_links_that_cannot_be(wrong: dict[str, int]) -> None:
+def test_invalid_links_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(IllegalArgumentError):
         LinkPolicy(EventLoop(MockClock()), random.Random(1)).set("a", "b", **wrong)  # type: ignore[arg-type]
 

@@ -135,7 +135,7 @@ def test_produce_needs_exactly_one_batch(log: Topic) -> None:
     assert log.produce(zstd, 7).error_code == OK
 
 
-def test_an_error_without_acks_closes_the_connection(log: Topic, any_kafka: AnyKafka) -> None:
+def test_produce_error_without_acks_closes_the_connection(log: Topic, any_kafka: AnyKafka) -> None:
     with RawClient(any_kafka.bootstrap_servers) as client:
         client.send(log.produce_request(BATCH, acks=0), 13)
         other = Topic(client, log.name)  # its response must be the first to arrive: acks=0 got none
@@ -148,7 +148,7 @@ def test_an_error_without_acks_closes_the_connection(log: Topic, any_kafka: AnyK
 # --- fetch -----------------------------------------------------------------------------------------------------------
 
 
-def test_bounds(log: Topic) -> None:
+def test_fetch_respects_byte_limits(log: Topic) -> None:
     for index in (0, 1):
         for _ in range(2):
             log.produce(BATCH, index=index)
@@ -160,7 +160,7 @@ def test_bounds(log: Topic) -> None:
     assert told(log.fetch(2, 0, max_bytes=size - 1)) == {0: (OK, 2, 0), 1: (OK, 2, size)}
 
 
-def test_offsets_and_epochs(log: Topic) -> None:
+def test_offsets_and_epochs_are_validated(log: Topic) -> None:
     log.produce(BATCH)
     for offset in (-1, 2, 1 << 40):
         assert told(log.fetch(offset, max_wait_ms=5_000)) == {0: (OUT_OF_RANGE, -1, 0)}
@@ -182,7 +182,7 @@ def test_empty_fetch_response_has_default_fields(log: Topic) -> None:
     assert committed.aborted_transactions == []
 
 
-def test_unknown_topics_and_partitions(log: Topic) -> None:
+def test_unknown_topics_and_partitions_have_errors(log: Topic) -> None:
     unknown = log.fetch(0, id=UNKNOWN_ID, max_wait_ms=5_000)
     assert told(unknown) == {0: (UNKNOWN_TOPIC_ID, -1, 0)}
     assert unknown.responses[0].topic_id == UNKNOWN_ID
@@ -210,7 +210,7 @@ def test_fetch_waits_for_bytes_error_or_timeout(log: Topic) -> None:
     assert elapsed_ms(begun) >= 590
 
 
-def test_records_that_come_end_a_wait(log: Topic, any_kafka: AnyKafka) -> None:
+def test_new_records_end_the_wait(log: Topic, any_kafka: AnyKafka) -> None:
     with RawClient(any_kafka.bootstrap_servers) as client:
         waiting = Topic(client, log.name)
         partition = FetchRequest.FetchPartition(partition=1, partition_max_bytes=1 << 20)
@@ -231,7 +231,7 @@ def test_records_that_come_end_a_wait(log: Topic, any_kafka: AnyKafka) -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_from_its_beginning_to_its_end(log: Topic) -> None:
+def test_session_returns_only_changes_until_it_is_closed(log: Topic) -> None:
     full = log.fetch(0, 0, 0, session=(0, 0))
     id = full.session_id
     assert id > 0
@@ -251,7 +251,7 @@ def test_a_session_from_its_beginning_to_its_end(log: Topic) -> None:
     assert log.fetch(session=(id, 7)).error_code == SESSION_NOT_FOUND
 
 
-def test_errors_in_a_session(log: Topic) -> None:
+def test_session_repeats_errors_until_they_are_fixed(log: Topic) -> None:
     id = log.fetch(0, 9, session=(0, 0)).session_id
     assert told(log.fetch(session=(id, 1))) == {1: (OUT_OF_RANGE, -1, 0)}
     assert told(log.fetch(session=(id, 2))) == {1: (OUT_OF_RANGE, -1, 0)}
@@ -259,7 +259,7 @@ def test_errors_in_a_session(log: Topic) -> None:
     assert told(log.fetch(session=(id, 4))) == {}
 
 
-def test_fetches_that_do_not_fit_the_session_are_refused(log: Topic) -> None:
+def test_fetches_with_wrong_session_are_refused(log: Topic) -> None:
     id = log.fetch(0, session=(0, 0)).session_id
     wrong = log.fetch(session=(id, 2))
     assert (wrong.error_code, wrong.session_id, told(wrong)) == (INVALID_SESSION_EPOCH, 0, {})
@@ -271,19 +271,19 @@ def test_fetches_that_do_not_fit_the_session_are_refused(log: Topic) -> None:
     assert log.fetch(session=(id, 2)).error_code == SESSION_NOT_FOUND
 
 
-def test_a_session_that_is_emptied_is_over(log: Topic) -> None:
+def test_emptied_session_is_closed(log: Topic) -> None:
     id = log.fetch(0, session=(0, 0)).session_id
     emptied = log.fetch(session=(id, 1), forget=[0])
     assert (emptied.error_code, emptied.session_id) == (OK, 0)
     assert log.fetch(session=(id, 2)).error_code == SESSION_NOT_FOUND
 
 
-def test_no_session_where_none_is_wanted(log: Topic) -> None:
+def test_no_session_is_created_unless_requested(log: Topic) -> None:
     assert log.fetch(0, session=(0, -1)).session_id == 0
     assert log.fetch(0, version=6).session_id == 0
 
 
-def test_partitions_take_turns(log: Topic) -> None:
+def test_partitions_take_turns_in_a_session(log: Topic) -> None:
     for index in range(3):
         for _ in range(4):
             log.produce(BATCH, index=index)
@@ -296,7 +296,7 @@ def test_partitions_take_turns(log: Topic) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 9, 10, 11, 12])
-def test_older_versions(log: Topic, version: int) -> None:
+def test_older_fetch_versions_work(log: Topic, version: int) -> None:
     log.produce(BATCH)
     assert log.produce(BATCH, min(version, 12)).base_offset == 1
     [data] = log.fetch(0, version=version).responses[0].partitions

@@ -60,7 +60,7 @@ def sizes(response: FetchResponse) -> dict[int, int]:
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_waits_for_records(cluster: ReplicaCluster) -> None:
+def test_fetch_waits_for_records(cluster: ReplicaCluster) -> None:
     waiting = cluster.fetch(1, max_wait_ms=1_000, partitions=(0, 1, 2))
     cluster.run(500)
     assert not waiting.answered
@@ -70,7 +70,7 @@ def test_a_fetch_waits_for_records(cluster: ReplicaCluster) -> None:
     assert values(waiting.data(0).records) == []
 
 
-def test_a_fetch_does_not_wait_for_ever(cluster: ReplicaCluster) -> None:
+def test_fetch_wait_is_limited(cluster: ReplicaCluster) -> None:
     waiting = cluster.fetch(1, max_wait_ms=1_000)
     cluster.run(999)
     assert not waiting.answered
@@ -79,7 +79,7 @@ def test_a_fetch_does_not_wait_for_ever(cluster: ReplicaCluster) -> None:
     assert waiting.data().high_watermark == 0
 
 
-def test_records_that_are_not_committed_end_no_wait(cluster: ReplicaCluster) -> None:
+def test_uncommitted_records_do_not_end_the_wait(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     waiting = cluster.fetch(1, max_wait_ms=10_000)
@@ -92,7 +92,7 @@ def test_records_that_are_not_committed_end_no_wait(cluster: ReplicaCluster) -> 
     assert values(waiting.data().records) == [b"a"]
 
 
-def test_min_bytes_are_those_of_all_partitions(cluster: ReplicaCluster) -> None:
+def test_min_bytes_counts_all_partitions(cluster: ReplicaCluster) -> None:
     fill(cluster, 1)
     waiting = cluster.fetch(1, max_wait_ms=10_000, min_bytes=3 * len(BATCH), partitions=(0, 1, 2))
     fill(cluster, 0, 1)
@@ -101,7 +101,7 @@ def test_min_bytes_are_those_of_all_partitions(cluster: ReplicaCluster) -> None:
     assert sizes(waiting.fetched) == {0: len(BATCH), 1: len(BATCH), 2: len(BATCH)}
 
 
-def test_one_produce_request_is_one_answer(cluster: ReplicaCluster) -> None:
+def test_fetch_returns_all_partitions_of_one_produce_request(cluster: ReplicaCluster) -> None:
     waiting = cluster.fetch(1, max_wait_ms=10_000, partitions=(0, 1, 2))
     cluster.broker(2).pause()
     cluster.broker(3).pause()
@@ -113,7 +113,7 @@ def test_one_produce_request_is_one_answer(cluster: ReplicaCluster) -> None:
     assert sizes(waiting.fetched) == dict.fromkeys((0, 1, 2), len(BATCH))
 
 
-def test_an_error_ends_the_wait(cluster: ReplicaCluster) -> None:
+def test_error_ends_the_wait(cluster: ReplicaCluster) -> None:
     waiting = cluster.fetch(1, max_wait_ms=10_000, partitions=(0, 1), leader_epoch=0)
     cluster.elect(2, tp=TP)
     assert waiting.data(0).error_code == FENCED_LEADER_EPOCH
@@ -123,7 +123,7 @@ def test_an_error_ends_the_wait(cluster: ReplicaCluster) -> None:
     assert stopped.data(1).error_code == NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_is_killed_answers_nothing(cluster: ReplicaCluster) -> None:
+def test_killed_broker_sends_no_responses(cluster: ReplicaCluster) -> None:
     waiting = cluster.fetch(1, max_wait_ms=1_000)
     cluster.kill(1)
     cluster.run(5_000)
@@ -133,7 +133,7 @@ def test_a_broker_that_is_killed_answers_nothing(cluster: ReplicaCluster) -> Non
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_comes_however_large_it_is(cluster: ReplicaCluster) -> None:
+def test_first_batch_is_returned_whatever_its_size(cluster: ReplicaCluster) -> None:
     fill(cluster, 2, 2)
     reply = cluster.fetch(1, max_bytes=1, partition_max_bytes=1, partitions=(0, 1))
     assert sizes(reply.fetched) == {0: len(BATCH), 1: 0}
@@ -151,14 +151,14 @@ def test_max_bytes_bounds_all_partitions_together(cluster: ReplicaCluster) -> No
     assert sizes(reply.fetched) == {0: 2 * len(BATCH), 1: len(BATCH), 2: 0}
 
 
-def test_the_broker_bounds_an_answer_too() -> None:
+def test_broker_limits_response_size_too() -> None:
     cluster = ReplicaCluster(1, fetch_max_bytes=2_500)
     cluster.create([1])
     fill(cluster, 5)
     assert sizes(cluster.fetch(1).fetched) == {0: 2 * len(BATCH)}
 
 
-def test_only_the_oldest_versions_get_part_of_a_batch(cluster: ReplicaCluster) -> None:
+def test_only_the_oldest_versions_get_partial_batches(cluster: ReplicaCluster) -> None:
     fill(cluster, 1)
     assert len(old_fetch(cluster, 2, max_bytes=500)) < len(BATCH)
     assert len(old_fetch(cluster, 3, max_bytes=500)) > 500
@@ -168,7 +168,7 @@ def test_only_the_oldest_versions_get_part_of_a_batch(cluster: ReplicaCluster) -
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 1_000])
-def test_offsets_that_the_log_does_not_have(cluster: ReplicaCluster, offset: int) -> None:
+def test_offset_outside_the_log_is_out_of_range(cluster: ReplicaCluster, offset: int) -> None:
     cluster.produce(1, b"a", b"b")
     cluster.run()
     data = cluster.fetch(1, offset, max_wait_ms=1_000).data()
@@ -176,7 +176,7 @@ def test_offsets_that_the_log_does_not_have(cluster: ReplicaCluster, offset: int
     assert data.high_watermark == -1
 
 
-def test_an_offset_above_the_high_watermark_gets_nothing_yet(cluster: ReplicaCluster) -> None:
+def test_offset_above_the_high_watermark_returns_nothing_yet(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     cluster.produce(1, b"a", b"b", acks=1)
@@ -229,7 +229,7 @@ def test_read_committed_ends_before_open_transactions(cluster: ReplicaCluster) -
 # --- epochs ----------------------------------------------------------------------------------------------------------
 
 
-def test_epochs_of_readers_are_fenced(cluster: ReplicaCluster) -> None:
+def test_stale_reader_epochs_are_fenced(cluster: ReplicaCluster) -> None:
     cluster.elect(1)
     fenced = cluster.fetch(1, leader_epoch=0, max_wait_ms=1_000)
     assert fenced.data().error_code == FENCED_LEADER_EPOCH
@@ -239,7 +239,7 @@ def test_epochs_of_readers_are_fenced(cluster: ReplicaCluster) -> None:
     assert cluster.fetch(1, leader_epoch=1).data().error_code == 0
 
 
-def test_a_reader_whose_log_has_parted_is_told_where(cluster: ReplicaCluster) -> None:
+def test_diverging_reader_gets_the_diverging_epoch(cluster: ReplicaCluster) -> None:
     fill(cluster, 2)
     cluster.elect(1)
     fill(cluster, 1)
@@ -250,7 +250,7 @@ def test_a_reader_whose_log_has_parted_is_told_where(cluster: ReplicaCluster) ->
     assert cluster.fetch(1, 2, last_fetched_epoch=5).data().error_code == OFFSET_OUT_OF_RANGE
 
 
-def test_unknown_topics(cluster: ReplicaCluster) -> None:
+def test_unknown_topics_and_partitions_have_errors(cluster: ReplicaCluster) -> None:
     unknown = cluster.fetch(1, topic_id=UUID(int=99), max_wait_ms=1_000)
     assert unknown.data().error_code == UNKNOWN_TOPIC_ID
     assert unknown.fetched.responses[0].topic_id == UUID(int=99)
@@ -260,7 +260,7 @@ def test_unknown_topics(cluster: ReplicaCluster) -> None:
     assert (waiting.data(0).error_code, waiting.data(9).error_code) == (0, 3)
 
 
-def test_a_topic_that_was_made_anew_does_not_answer_for_the_old_one(cluster: ReplicaCluster) -> None:
+def test_recreated_topic_does_not_serve_the_old_id(cluster: ReplicaCluster) -> None:
     fill(cluster, 1)
     cluster.partition(1).topic_id = UUID(int=8)
     assert cluster.fetch(1).data().error_code == UNKNOWN_TOPIC_ID
@@ -272,7 +272,7 @@ RACKS = {1: "north", 2: "south", 3: "south"}
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def test_a_consumer_is_sent_to_a_replica_in_its_rack() -> None:
+def test_consumer_is_sent_to_a_replica_in_its_rack() -> None:
     cluster = ReplicaCluster(3, racks=RACKS, replica_selector_class=RACK_AWARE)
     cluster.create()
     cluster.produce(1, b"a")
@@ -288,7 +288,7 @@ def test_a_consumer_is_sent_to_a_replica_in_its_rack() -> None:
         assert (local.data().preferred_read_replica, values(local.data().records)) == (-1, [b"a"])
 
 
-def test_only_replicas_that_have_the_offset_are_preferred() -> None:
+def test_only_replicas_with_the_offset_are_preferred() -> None:
     cluster = ReplicaCluster(3, racks=RACKS, replica_selector_class=RACK_AWARE)
     cluster.create()
     cluster.run()
@@ -296,7 +296,7 @@ def test_only_replicas_that_have_the_offset_are_preferred() -> None:
     assert cluster.fetch(1, rack="south").data().preferred_read_replica == -1
 
 
-def test_followers_hear_at_once_of_a_high_watermark_where_consumers_read_from_them() -> None:
+def test_follower_serves_new_records_to_consumers_at_once() -> None:
     cluster = ReplicaCluster(3, racks=RACKS, replica_selector_class=RACK_AWARE)
     cluster.create()
     cluster.run(100)
@@ -306,7 +306,7 @@ def test_followers_hear_at_once_of_a_high_watermark_where_consumers_read_from_th
     assert values(waiting.data().records) == [b"a"]
 
 
-def test_followers_are_read_by_those_who_know_of_it_only(cluster: ReplicaCluster) -> None:
+def test_only_new_fetch_versions_may_read_followers(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a")
     cluster.run(600)
     assert values(cluster.fetch(2).data().records) == [b"a"]
@@ -316,7 +316,7 @@ def test_followers_are_read_by_those_who_know_of_it_only(cluster: ReplicaCluster
     assert respond(cluster, 2, body, 11).responses[0].partitions[0].error_code == 0
 
 
-def test_selectors_by_name() -> None:
+def test_replica_selectors_are_found_by_name() -> None:
     assert replica_selector(None) is None
     assert isinstance(replica_selector("LeaderSelector"), LeaderSelector)
     assert isinstance(replica_selector("a.b.RackAwareReplicaSelector"), RackAwareReplicaSelector)
@@ -351,7 +351,7 @@ def old_fetch(cluster: ReplicaCluster, version: int, offset: int = 0, max_bytes:
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (12, 2)])
-def test_old_readers_get_old_formats(cluster: ReplicaCluster, version: int, magic: int) -> None:
+def test_old_versions_get_old_formats(cluster: ReplicaCluster, version: int, magic: int) -> None:
     cluster.produce(1, b"a", b"b")
     cluster.produce(1, b"c")
     cluster.run()
@@ -360,7 +360,7 @@ def test_old_readers_get_old_formats(cluster: ReplicaCluster, version: int, magi
     assert [(record.offset, record.value) for record in found.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_zstd_is_too_new_for_old_readers(cluster: ReplicaCluster) -> None:
+def test_zstd_is_refused_for_old_versions(cluster: ReplicaCluster) -> None:
     data = batch(b"a" * 100, compression=Compression.of(CompressionType.ZSTD))
     cluster.send(1, cluster.produce_request({0: data}))
     cluster.run()
@@ -369,7 +369,7 @@ def test_zstd_is_too_new_for_old_readers(cluster: ReplicaCluster) -> None:
     assert respond(cluster, 1, body, 3).responses[0].partitions[0].error_code == UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_errors_are_said_for_each_partition() -> None:
+def test_error_response_echoes_partitions() -> None:
     body = FetchRequest(
         topics=[FetchRequest.FetchTopic(topic="t", partitions=[FetchRequest.FetchPartition(partition=4)])]
     )

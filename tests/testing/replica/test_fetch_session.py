@@ -71,7 +71,7 @@ def answer(found: FetchContext, **by_name: FetchPartitionData) -> tuple[int, int
 A, B = TopicPartition("topic0", 0), TopicPartition("topic1", 0)
 
 
-def test_a_session_answers_changes_only() -> None:
+def test_session_returns_only_changes() -> None:
     sessions = manager()
     id, error, news = answer(context(sessions, 0, 0, fetch(A), fetch(B)))
     assert (error, news) == (0, [A, B])
@@ -82,7 +82,7 @@ def test_a_session_answers_changes_only() -> None:
     assert answer(context(sessions, id, 4), topic0=data(0, size=5), topic1=data(1)) == (id, 0, [A])
 
 
-def test_the_high_watermark_is_told_again_in_a_new_leader_epoch() -> None:
+def test_new_leader_epoch_repeats_the_high_watermark() -> None:
     """A follower drops the response of an earlier epoch, so it has not seen the high watermark in it."""
     sessions = manager()
     again = fetch(A)
@@ -92,7 +92,7 @@ def test_the_high_watermark_is_told_again_in_a_new_leader_epoch() -> None:
     assert answer(context(sessions, id, 2), topic0=data(5), topic1=data(5)) == (id, 0, [])
 
 
-def test_errors_are_told_each_time_and_so_is_their_end() -> None:
+def test_errors_are_repeated_until_they_end() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A)))
     for epoch in (1, 2):
@@ -101,7 +101,7 @@ def test_errors_are_told_each_time_and_so_is_their_end() -> None:
     assert answer(context(sessions, id, 4)) == (id, 0, [])
 
 
-def test_a_request_that_was_missed_ends_the_session() -> None:
+def test_wrong_session_epoch_is_refused() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A)))
     assert answer(context(sessions, id, 2)) == (0, INVALID_EPOCH, [])
@@ -109,7 +109,7 @@ def test_a_request_that_was_missed_ends_the_session() -> None:
     assert answer(context(sessions, id, 1)) == (id, 0, [])
 
 
-def test_two_requests_at_once_cannot_both_be_answered() -> None:
+def test_older_of_two_concurrent_requests_is_refused() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A)))
     first = context(sessions, id, 1)
@@ -117,7 +117,7 @@ def test_two_requests_at_once_cannot_both_be_answered() -> None:
     assert answer(first) == (0, INVALID_EPOCH, [])
 
 
-def test_a_session_keeps_to_names_or_to_ids() -> None:
+def test_session_uses_either_names_or_ids() -> None:
     sessions = manager()
     by_id, _, _ = answer(context(sessions, 0, 0, fetch(A)))
     assert answer(context(sessions, by_id, 1, version=12)) == (0, TOPIC_ID_ERROR, [])
@@ -126,7 +126,7 @@ def test_a_session_keeps_to_names_or_to_ids() -> None:
     assert answer(context(sessions, by_name, 1, version=12)) == (by_name, 0, [])
 
 
-def test_changes_and_forgotten_partitions() -> None:
+def test_changed_and_forgotten_partitions_are_applied() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A), fetch(B)))
     found = context(sessions, id, 1, fetch(A, 7), forgotten=[B])
@@ -136,7 +136,7 @@ def test_changes_and_forgotten_partitions() -> None:
     assert id not in sessions.cache
 
 
-def test_names_of_topics_are_found_as_soon_as_they_are_known() -> None:
+def test_topic_names_are_resolved_when_known() -> None:
     sessions = manager()
     unknown = PartitionFetch(TopicPartition("", 3), 0, 10, topic_id=IDS["topic2"])
     none: list[Any] = []
@@ -147,14 +147,14 @@ def test_names_of_topics_are_found_as_soon_as_they_are_known() -> None:
     assert later.partitions[0].topic_partition == TopicPartition("topic2", 3)
 
 
-def test_partitions_that_got_records_go_to_the_end() -> None:
+def test_partitions_with_records_move_to_the_end() -> None:
     sessions = manager()
     id, _, _ = answer(context(sessions, 0, 0, fetch(A), fetch(B)))
     answer(context(sessions, id, 1), topic0=data(1, size=1))
     assert [part.topic_partition for part in context(sessions, id, 2).partitions] == [B, A]
 
 
-def test_a_full_request_ends_the_session_before() -> None:
+def test_full_request_replaces_the_previous_session() -> None:
     sessions = manager()
     first, _, _ = answer(context(sessions, 0, 0, fetch(A)))
     second, _, _ = answer(context(sessions, first, 0, fetch(A)))
@@ -170,7 +170,7 @@ def test_old_versions_have_no_sessions() -> None:
     assert len(sessions.cache) == 0
 
 
-def test_kinds_of_contexts() -> None:
+def test_request_epoch_selects_the_context_class() -> None:
     sessions = manager()
     full = context(sessions, 0, 0, fetch(A))
     assert isinstance(full, FullFetchContext)
@@ -183,7 +183,7 @@ def session(id: int, now_ms: int, partitions: int = 1, *, follower: bool = False
     return FetchSession(id, cached, now_ms, is_from_follower=follower, uses_topic_ids=True)
 
 
-def test_an_idle_session_gives_way() -> None:
+def test_idle_session_is_evicted() -> None:
     cache = FetchSessionCache(1)
     assert cache.add(session(1, 0))
     assert not cache.add(session(2, 120_000))
@@ -191,7 +191,7 @@ def test_an_idle_session_gives_way() -> None:
     assert 1 not in cache
 
 
-def test_a_follower_takes_a_consumers_place() -> None:
+def test_follower_session_evicts_a_consumer_session() -> None:
     cache = FetchSessionCache(2)
     cache.add(session(1, 0, 5))
     cache.add(session(2, 0, 2))
@@ -201,7 +201,7 @@ def test_a_follower_takes_a_consumers_place() -> None:
     assert not cache.add(session(5, 1, follower=True))
 
 
-def test_more_partitions_are_worth_more_once_the_other_had_its_time() -> None:
+def test_larger_session_evicts_an_older_smaller_one() -> None:
     cache = FetchSessionCache(1)
     busy = session(1, 0, 2)
     cache.add(busy)
@@ -211,12 +211,12 @@ def test_more_partitions_are_worth_more_once_the_other_had_its_time() -> None:
     assert cache.add(session(4, 130_000, 3))
 
 
-def test_without_room_there_are_no_sessions() -> None:
+def test_cache_of_size_zero_has_no_sessions() -> None:
     sessions = manager(0)
     assert answer(context(sessions, 0, 0, fetch(A)))[0] == 0
 
 
-def test_epochs_wrap_to_one() -> None:
+def test_session_epoch_wraps_to_one() -> None:
     assert next_epoch((1 << 31) - 1) == 1
 
 
@@ -302,7 +302,7 @@ def test_broker_and_consumer_sessions_agree(steps: list[Round]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(rounds)
-def test_followers_agree_with_their_leader(steps: list[Round]) -> None:
+def test_follower_and_leader_sessions_agree(steps: list[Round]) -> None:
     sessions = manager()
     follower = FollowerFetchSession()
     wanted_before: dict[TopicPartition, int] = {}
@@ -344,7 +344,7 @@ def test_followers_agree_with_their_leader(steps: list[Round]) -> None:
 
 
 @pytest.mark.parametrize("code", [ID_NOT_FOUND, INVALID_EPOCH, 56])
-def test_a_follower_begins_anew_after_an_error(code: int) -> None:
+def test_follower_restarts_its_session_after_an_error(code: int) -> None:
     follower = FollowerFetchSession()
     follower.handle_response(FetchResponse(session_id=5))
     assert not follower.is_full

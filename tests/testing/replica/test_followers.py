@@ -51,7 +51,7 @@ def fetcher(cluster: ReplicaCluster, id: int = 2, leader: int = 1) -> ReplicaFet
     return found
 
 
-def test_a_leader_that_fails_is_asked_again(cluster: ReplicaCluster) -> None:
+def test_failing_leader_is_retried(cluster: ReplicaCluster) -> None:
     control = cluster.cluster.faults.answer("FETCH", UnknownServerError, times=3, party=FOLLOWER)
     cluster.produce(1, b"wakes the fetch that waits", acks=1)
     reply = cluster.produce(1, b"a")
@@ -63,14 +63,14 @@ def test_a_leader_that_fails_is_asked_again(cluster: ReplicaCluster) -> None:
 
 
 @pytest.mark.parametrize("verdict", [DISCONNECT, CorruptRecordError])
-def test_a_connection_that_breaks_is_made_again(cluster: ReplicaCluster, verdict: object) -> None:
+def test_broken_connection_is_reopened(cluster: ReplicaCluster, verdict: object) -> None:
     cluster.cluster.faults.control("FETCH", lambda _: verdict, times=2, party=FOLLOWER)  # type: ignore[arg-type, return-value]
     reply = cluster.produce(1, b"a")
     cluster.run(2_000)
     assert reply.produced().error_code == 0
 
 
-def test_an_answer_that_never_comes_is_given_up() -> None:
+def test_unanswered_request_is_abandoned() -> None:
     cluster = ReplicaCluster(2, request_timeout_ms=2_000)
     cluster.create([1, 2])
     cluster.cluster.faults.drop_responses("FETCH", times=1, party=FOLLOWER)
@@ -83,7 +83,7 @@ def test_an_answer_that_never_comes_is_given_up() -> None:
     assert reply.produced().error_code == 0
 
 
-def test_a_follower_in_a_fenced_epoch_waits_for_the_controller(cluster: ReplicaCluster) -> None:
+def test_fenced_follower_waits_for_the_controller(cluster: ReplicaCluster) -> None:
     known = cluster.registrations[TP]
     known.leader_epoch, known.partition_epoch = 1, 1
     cluster.send_leader_and_isr([TP], to=[1])
@@ -95,7 +95,7 @@ def test_a_follower_in_a_fenced_epoch_waits_for_the_controller(cluster: ReplicaC
     assert reply.produced().error_code == 0
 
 
-def test_a_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> None:
+def test_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> None:
     """A new partition completes the follower's pending fetch, which waits for records of its other partitions."""
     cluster.create([1, 2], topic="new")
     reply = cluster.produce(1, b"a", tp=TopicPartition("new", 0))
@@ -103,7 +103,7 @@ def test_a_new_partition_does_not_wait_for_others(cluster: ReplicaCluster) -> No
     assert reply.produced().error_code == 0
 
 
-def test_a_broker_keeps_nothing_of_leaders_that_it_followed(cluster: ReplicaCluster) -> None:
+def test_fetchers_of_former_leaders_are_closed(cluster: ReplicaCluster) -> None:
     for leader in (2, 1, 2, 1):
         cluster.elect(leader)
         cluster.run(50)
@@ -112,7 +112,7 @@ def test_a_broker_keeps_nothing_of_leaders_that_it_followed(cluster: ReplicaClus
     assert len(cluster.broker(2)._clients) == 1
 
 
-def test_one_partition_that_fails_does_not_hold_up_others() -> None:
+def test_failed_partition_does_not_block_others() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2], partitions=2)
     cluster.run(100)
@@ -125,7 +125,7 @@ def test_one_partition_that_fails_does_not_hold_up_others() -> None:
     assert not second.answered
 
 
-def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied_as_a_whole() -> None:
+def test_log_starting_inside_a_batch_is_copied_whole() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2])
     cluster.run(100)
@@ -143,7 +143,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied_as_a_whole() -> No
 
 
 @pytest.mark.parametrize("error", [NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownServerError])
-def test_errors_while_offsets_are_asked_for(error: type[Exception]) -> None:
+def test_list_offsets_errors_are_retried(error: type[Exception]) -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2])
     cluster.run(100)
@@ -163,7 +163,7 @@ def test_errors_while_offsets_are_asked_for(error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("error", [NotLeaderOrFollowerError, FencedLeaderEpochError])
-def test_errors_while_ends_of_epochs_are_asked_for(error: type[Exception]) -> None:
+def test_epoch_end_errors_are_retried(error: type[Exception]) -> None:
     cluster = ReplicaCluster(2, release="2.6")
     cluster.create([1, 2])
     cluster.produce(1, b"a")
@@ -178,7 +178,7 @@ def test_errors_while_ends_of_epochs_are_asked_for(error: type[Exception]) -> No
         assert cluster.values(2) == [b"a", b"b"]
 
 
-def test_connections_that_break_while_something_is_asked_for() -> None:
+def test_requests_are_retried_after_disconnects() -> None:
     for api, release in (("OFFSET_FOR_LEADER_EPOCH", "2.6"), ("LIST_OFFSETS", "4.3")):
         cluster = ReplicaCluster(2, release=release)
         cluster.create([1, 2])
@@ -197,7 +197,7 @@ def test_connections_that_break_while_something_is_asked_for() -> None:
         assert cluster.partition(1).isr == {1, 2}
 
 
-def test_the_leader_refuses_who_is_no_replica(cluster: ReplicaCluster) -> None:
+def test_leader_refuses_a_fetch_of_a_nonreplica(cluster: ReplicaCluster) -> None:
     request = FetchRequest(
         replica_state=FetchRequest.ReplicaState(replica_id=9),
         topics=[
@@ -212,7 +212,7 @@ def test_the_leader_refuses_who_is_no_replica(cluster: ReplicaCluster) -> None:
 # --- disks and logs --------------------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_is_offline(cluster: ReplicaCluster) -> None:
+def test_offline_disk_is_a_storage_error(cluster: ReplicaCluster) -> None:
     cluster.broker(1).disk.offline = True
     assert cluster.produce(1, b"a").produced().error_code == 56
     assert cluster.fetch(1).data().error_code == 56
@@ -223,7 +223,7 @@ def test_a_disk_that_is_offline(cluster: ReplicaCluster) -> None:
     assert TP not in cluster.broker(1).disk.high_watermarks
 
 
-def test_a_replica_on_a_disk_that_is_offline_is_told_to_the_controller() -> None:
+def test_replica_on_an_offline_disk_is_reported_to_the_controller() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2], topic="known")
     for id in (1, 2):
@@ -236,7 +236,7 @@ def test_a_replica_on_a_disk_that_is_offline_is_told_to_the_controller() -> None
         assert response.topics[0].partition_errors[0].error_code == 56
 
 
-def test_a_restarted_broker_does_not_take_over_the_log_of_another_topic(cluster: ReplicaCluster) -> None:
+def test_restarted_broker_does_not_adopt_the_log_of_another_topic(cluster: ReplicaCluster) -> None:
     for id in (1, 2):
         cluster.kill(id)
         cluster.start(id)
@@ -246,7 +246,7 @@ def test_a_restarted_broker_does_not_take_over_the_log_of_another_topic(cluster:
         assert response.topics[0].partition_errors[0].error_code == 103
 
 
-def test_a_clean_shutdown_saves_the_high_watermark(cluster: ReplicaCluster) -> None:
+def test_clean_shutdown_saves_the_high_watermark(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a")
     cluster.run()
     broker = cluster.broker(1)
@@ -257,7 +257,7 @@ def test_a_clean_shutdown_saves_the_high_watermark(cluster: ReplicaCluster) -> N
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(cluster: ReplicaCluster) -> None:
+def test_new_leader_hides_its_end_offset_until_it_is_committed(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a")
     cluster.run(1)
     partition = cluster.partition(2)
@@ -282,7 +282,7 @@ def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(cluster: Re
     assert offset(1_700_000_000_001) is None
 
 
-def test_enough_replicas_for_what_is_committed_may_be_too_few_by_now() -> None:
+def test_commit_below_min_isr_is_reported_as_not_enough_replicas() -> None:
     cluster = ReplicaCluster(3, min_insync_replicas=2)
     cluster.create()
     cluster.produce(1, b"a")
@@ -310,7 +310,7 @@ def test_truncation_offset_follows_epochs_of_the_leader() -> None:
     assert offset_truncation_state(log, 7, 5) == (5, True)
 
 
-def test_states_of_a_follower() -> None:
+def test_invalid_fetch_state_changes_are_refused() -> None:
     state = PartitionFetchState(UUID(int=1), 0, 0, None, TRUNCATING)
     with pytest.raises(IllegalStateError, match="Truncating to OutOfRange"):
         state.move(OUT_OF_RANGE)
@@ -323,7 +323,7 @@ def test_states_of_a_follower() -> None:
 # --- the controller's channel ----------------------------------------------------------------------------------------
 
 
-def test_a_change_of_the_isr_survives_a_refused_request(cluster: ReplicaCluster) -> None:
+def test_isr_change_survives_a_refused_request(cluster: ReplicaCluster) -> None:
     answers = [
         AlterPartitionResponse(error_code=StaleBrokerEpochError.code),
         AlterPartitionResponse(),  # does not contain the partition
@@ -340,7 +340,7 @@ def test_a_change_of_the_isr_survives_a_refused_request(cluster: ReplicaCluster)
     assert len(cluster.alter_partition_requests) == 3
 
 
-def test_changes_that_come_while_a_request_is_in_flight_go_with_the_next_one() -> None:
+def test_changes_during_a_request_are_sent_with_the_next() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2], partitions=2)
     cluster.run(100)
@@ -369,7 +369,7 @@ def test_changes_that_come_while_a_request_is_in_flight_go_with_the_next_one() -
     assert partition.isr == second.isr == {1, 2}
 
 
-def test_errors_of_the_controllers_requests_are_said_for_each_partition(cluster: ReplicaCluster) -> None:
+def test_error_response_echoes_partitions(cluster: ReplicaCluster) -> None:
     state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=4)
     topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_id=UUID(int=5), partition_states=[state])
     response = refused(LeaderAndIsrRequest(topic_states=[topic]), 11)

@@ -26,7 +26,7 @@ def cluster() -> ReplicaCluster:
     return cluster
 
 
-def test_the_high_watermark_follows_the_slowest_in_sync_replica(cluster: ReplicaCluster) -> None:
+def test_high_watermark_follows_the_slowest_isr_member(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.produce(1, b"a", acks=1)
     cluster.run(10)
@@ -37,14 +37,14 @@ def test_the_high_watermark_follows_the_slowest_in_sync_replica(cluster: Replica
     assert cluster.log(1).high_watermark == 1
 
 
-def test_followers_learn_the_high_watermark_with_their_next_answer(cluster: ReplicaCluster) -> None:
+def test_followers_get_the_high_watermark_with_the_next_response(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a")
     cluster.run()
     cluster.run(500)
     assert [cluster.log(id).high_watermark for id in (1, 2, 3)] == [1, 1, 1]
 
 
-def test_a_replica_that_lags_leaves_the_isr(cluster: ReplicaCluster) -> None:
+def test_lagging_replica_leaves_the_isr(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     reply = cluster.produce(1, b"a")
     cluster.run(LAG_MS - 100)
@@ -56,14 +56,14 @@ def test_a_replica_that_lags_leaves_the_isr(cluster: ReplicaCluster) -> None:
     assert cluster.registrations[TP].isr == [1, 2]
 
 
-def test_a_replica_that_asks_for_nothing_leaves_the_isr_only_when_it_misses_something(cluster: ReplicaCluster) -> None:
+def test_silent_replica_leaves_the_isr_only_if_it_lags(cluster: ReplicaCluster) -> None:
     """As in Kafka, a replica at the leader's end offset is in sync, no matter how long it has not fetched."""
     cluster.broker(3).pause()
     cluster.run(3 * LAG_MS)
     assert cluster.partition(1).isr == {1, 2, 3}
 
 
-def test_a_replica_that_has_caught_up_is_added(cluster: ReplicaCluster) -> None:
+def test_caught_up_replica_joins_the_isr(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
     cluster.run(3 * LAG_MS)
@@ -73,7 +73,7 @@ def test_a_replica_that_has_caught_up_is_added(cluster: ReplicaCluster) -> None:
     assert cluster.partition(1).partition_epoch == cluster.registrations[TP].partition_epoch == 2
 
 
-def test_all_partitions_that_change_are_in_one_request() -> None:
+def test_one_request_changes_all_partitions() -> None:
     cluster = ReplicaCluster(3, replica_lag_time_max_ms=LAG_MS)
     cluster.create(partitions=5)
     cluster.run(1_000)
@@ -92,7 +92,7 @@ def test_all_partitions_that_change_are_in_one_request() -> None:
     ]
 
 
-def test_the_replica_that_is_removed_counts_until_the_controller_agrees(cluster: ReplicaCluster) -> None:
+def test_removed_replica_counts_until_the_controller_agrees(cluster: ReplicaCluster) -> None:
     cluster.alter_partition_error = None
     cluster.broker(3).pause()
     reply = cluster.produce(1, b"a")
@@ -105,7 +105,7 @@ def test_the_replica_that_is_removed_counts_until_the_controller_agrees(cluster:
     assert reply.produced().error_code == 0
 
 
-def test_the_replica_that_is_added_counts_before_the_controller_agrees(cluster: ReplicaCluster) -> None:
+def test_added_replica_counts_before_the_controller_agrees(cluster: ReplicaCluster) -> None:
     """The replica may be the next leader by then."""
     cluster.elect(1, isr=[1, 2])
     cluster.alter_partition_error = None
@@ -121,7 +121,7 @@ def test_the_replica_that_is_added_counts_before_the_controller_agrees(cluster: 
     assert cluster.log(1).high_watermark == 0
 
 
-def test_below_min_isr_nothing_is_committed(cluster: ReplicaCluster) -> None:
+def test_nothing_is_committed_below_min_isr(cluster: ReplicaCluster) -> None:
     """KAFKA-15583: a consumer does not see records that one broker alone has if min.insync.replicas is two."""
     cluster = ReplicaCluster(3, min_insync_replicas=2, replica_lag_time_max_ms=LAG_MS)
     cluster.create()
@@ -137,7 +137,7 @@ def test_below_min_isr_nothing_is_committed(cluster: ReplicaCluster) -> None:
     assert cluster.log(1).high_watermark == 1
 
 
-def test_a_leader_that_is_alone_in_the_isr_commits_at_once(cluster: ReplicaCluster) -> None:
+def test_leader_alone_in_the_isr_commits_at_once(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     cluster.elect(1, isr=[1])
@@ -148,7 +148,7 @@ def test_a_leader_that_is_alone_in_the_isr_commits_at_once(cluster: ReplicaClust
 
 
 @pytest.mark.parametrize("code", [3, 42, 74, 95, 100, 108])
-def test_a_controller_that_knows_better_is_waited_for(cluster: ReplicaCluster, code: int) -> None:
+def test_leader_with_outdated_state_waits_for_the_controller(cluster: ReplicaCluster, code: int) -> None:
     cluster.alter_partition_error = code
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
@@ -174,7 +174,7 @@ def test_refused_isr_change_is_requested_again(cluster: ReplicaCluster, code: in
     assert cluster.partition(1).isr == {1, 2}
 
 
-def test_other_errors_are_tried_again(cluster: ReplicaCluster) -> None:
+def test_other_errors_are_retried(cluster: ReplicaCluster) -> None:
     cluster.alter_partition_error = -1
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
@@ -185,7 +185,7 @@ def test_other_errors_are_tried_again(cluster: ReplicaCluster) -> None:
     assert cluster.partition(1).isr == {1, 2}
 
 
-def test_leader_and_isr_overrides_what_was_asked_for(cluster: ReplicaCluster) -> None:
+def test_leader_and_isr_overrides_pending_changes(cluster: ReplicaCluster) -> None:
     cluster.alter_partition_error = None
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
@@ -199,7 +199,7 @@ def test_leader_and_isr_overrides_what_was_asked_for(cluster: ReplicaCluster) ->
     assert cluster.partition(1).partition_epoch == cluster.registrations[TP].partition_epoch
 
 
-def test_a_late_answer_from_before_leader_and_isr_is_taken_if_it_is_newer(cluster: ReplicaCluster) -> None:
+def test_late_response_is_accepted_only_if_newer(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
     cluster.run_until(lambda: cluster.partition(1).state.is_inflight)
@@ -213,7 +213,7 @@ def test_a_late_answer_from_before_leader_and_isr_is_taken_if_it_is_newer(cluste
     assert partition.isr == {1, 2}
 
 
-def test_an_older_state_is_refused(cluster: ReplicaCluster) -> None:
+def test_older_state_is_refused(cluster: ReplicaCluster) -> None:
     cluster.elect(1, isr=[1, 2])
     known = cluster.registrations[TP]
     known.leader_epoch = 0
@@ -225,7 +225,7 @@ def test_an_older_state_is_refused(cluster: ReplicaCluster) -> None:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_one_change_is_asked_for_at_a_time() -> None:
+def test_only_one_isr_change_is_in_flight() -> None:
     sent = LeaderAndIsr(1, 0, (1, 2), 0)
     committed = PartitionState.committed(frozenset({1}))
     pending = committed.expand(2, sent)
@@ -240,7 +240,7 @@ def test_only_one_change_is_asked_for_at_a_time() -> None:
     assert shrinking.isr == shrinking.maximal_isr == {1, 2}
 
 
-def test_a_follower_is_caught_up_if_it_reads_to_where_the_leader_was() -> None:
+def test_follower_at_a_former_leader_end_is_caught_up() -> None:
     replica = Replica(2)
     assert not replica.is_caught_up(10, 1_000, 500)
     replica.update_fetch_state(0, 0, 1_000, 10, 7)

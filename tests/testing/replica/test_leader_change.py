@@ -27,7 +27,7 @@ def same_logs(cluster: ReplicaCluster, ids: tuple[int, ...] = (1, 2, 3), tp: Top
     return all(cluster.values(id, tp) == cluster.values(ids[0], tp) for id in ids)
 
 
-def test_a_deposed_leader_drops_what_nobody_else_has(cluster: ReplicaCluster) -> None:
+def test_deposed_leader_truncates_unreplicated_records(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"committed")
     cluster.run()
     for id in (2, 3):
@@ -48,7 +48,7 @@ def test_a_deposed_leader_drops_what_nobody_else_has(cluster: ReplicaCluster) ->
     assert cluster.partition(2).isr == {1, 2, 3}
 
 
-def test_epochs_that_only_one_side_has_are_cut_off_one_by_one(cluster: ReplicaCluster) -> None:
+def test_divergent_epochs_are_truncated_one_by_one(cluster: ReplicaCluster) -> None:
     """KIP-279: brokers 1 and 2 led alternately and wrote without knowing of each other's epochs."""
     cluster.produce(1, b"shared")
     cluster.run()
@@ -82,7 +82,7 @@ def test_epochs_that_only_one_side_has_are_cut_off_one_by_one(cluster: ReplicaCl
     assert same_logs(cluster)
 
 
-def test_a_leader_that_missed_another_ones_epoch_asks_anew_how_far_the_followers_are(cluster: ReplicaCluster) -> None:
+def test_reelected_leader_forgets_former_follower_offsets(cluster: ReplicaCluster) -> None:
     """A follower may have truncated records of the old leader for the leader in between."""
     cluster.produce(1, b"committed")
     cluster.run(10)
@@ -106,7 +106,7 @@ def test_a_leader_that_missed_another_ones_epoch_asks_anew_how_far_the_followers
     assert cluster.partition(1).high_watermark == 2
 
 
-def test_an_unclean_leader_makes_others_shorter(cluster: ReplicaCluster) -> None:
+def test_unclean_leader_truncates_followers(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.elect(1, isr=[1, 2])
     for value in (b"a", b"b", b"c"):
@@ -127,7 +127,7 @@ def test_an_unclean_leader_makes_others_shorter(cluster: ReplicaCluster) -> None
     assert same_logs(cluster)
 
 
-def test_a_broker_that_was_killed_catches_up(cluster: ReplicaCluster) -> None:
+def test_killed_broker_catches_up(cluster: ReplicaCluster) -> None:
     cluster.produce(1, b"a")
     cluster.run(10)
     cluster.kill(1)
@@ -142,7 +142,7 @@ def test_a_broker_that_was_killed_catches_up(cluster: ReplicaCluster) -> None:
     assert cluster.log(1).high_watermark == 2
 
 
-def test_a_leader_that_restarts_knows_its_high_watermark_from_the_checkpoint() -> None:
+def test_restarted_leader_reads_its_high_watermark_checkpoint() -> None:
     cluster = ReplicaCluster(3, replica_high_watermark_checkpoint_interval_ms=1_000)
     cluster.create()
     cluster.produce(1, b"a")
@@ -158,7 +158,7 @@ def test_a_leader_that_restarts_knows_its_high_watermark_from_the_checkpoint() -
     assert cluster.log(1).high_watermark == 2
 
 
-def test_a_follower_whose_offset_was_deleted_begins_where_the_leader_does() -> None:
+def test_follower_with_a_deleted_offset_restarts_at_the_log_start() -> None:
     cluster = ReplicaCluster(2, replica_lag_time_max_ms=1_000)
     cluster.create([1, 2])
     for value in (b"a", b"b"):
@@ -177,7 +177,7 @@ def test_a_follower_whose_offset_was_deleted_begins_where_the_leader_does() -> N
     assert cluster.partition(1).isr == {1, 2}
 
 
-def test_followers_delete_what_the_leader_has_deleted() -> None:
+def test_followers_delete_records_with_the_leader() -> None:
     cluster = ReplicaCluster(3)
     cluster.create()
     for value in (b"a", b"b", b"c"):
@@ -194,7 +194,7 @@ def test_followers_delete_what_the_leader_has_deleted() -> None:
     assert [cluster.log(id).log_start_offset for id in (1, 2, 3)] == [2, 2, 2]
 
 
-def test_delete_records_can_fail() -> None:
+def test_delete_records_reports_errors() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1, 2])
     cluster.produce(1, b"a")
@@ -231,7 +231,7 @@ def test_deposed_controllers_are_refused() -> None:
     assert cluster.broker(1).replica_manager.controller_epoch == 5
 
 
-def test_requests_for_an_earlier_life_of_the_broker_are_refused() -> None:
+def test_requests_with_an_old_broker_epoch_are_refused() -> None:
     cluster = ReplicaCluster(1)
     cluster.create([1])
     manager = cluster.broker(1).replica_manager
@@ -240,7 +240,7 @@ def test_requests_for_an_earlier_life_of_the_broker_are_refused() -> None:
     assert manager.controller_epoch == 1
 
 
-def test_the_same_state_twice_changes_nothing() -> None:
+def test_repeated_state_changes_nothing() -> None:
     cluster = ReplicaCluster(3)
     cluster.create()
     cluster.produce(1, b"a")
@@ -254,7 +254,7 @@ def test_the_same_state_twice_changes_nothing() -> None:
     assert fetcher.fetch_state(TP) is fetch_state
 
 
-def test_a_log_of_another_topic_with_that_name_is_not_taken_over() -> None:
+def test_log_of_another_topic_id_is_not_adopted() -> None:
     cluster = ReplicaCluster(1)
     cluster.create([1])
     cluster.topic_ids["topic"] = UUID(int=8)
@@ -263,7 +263,7 @@ def test_a_log_of_another_topic_with_that_name_is_not_taken_over() -> None:
     assert response.topics[0].partition_errors[0].error_code == 103
 
 
-def test_a_broker_that_is_no_replica_refuses() -> None:
+def test_broker_that_is_not_a_replica_refuses() -> None:
     cluster = ReplicaCluster(2)
     cluster.create([1])
     response = cluster.leader_and_isr(2, [TP])
@@ -290,7 +290,7 @@ def test_stop_replica_deletes_or_only_stops() -> None:
     assert cluster.broker(2).disk.directories == {}
 
 
-def test_the_group_coordinator_hears_of_its_partitions() -> None:
+def test_group_coordinator_is_told_its_partitions() -> None:
     cluster = ReplicaCluster(2)
     tp = TopicPartition("__consumer_offsets", 0)
     cluster.create([1, 2], topic=tp.topic)
@@ -309,7 +309,7 @@ def test_the_group_coordinator_hears_of_its_partitions() -> None:
 # --- followers and their leader --------------------------------------------------------------------------------------
 
 
-def test_a_follower_of_a_leader_that_does_not_know_yet_tries_again(cluster: ReplicaCluster) -> None:
+def test_follower_retries_until_the_leader_knows_its_role(cluster: ReplicaCluster) -> None:
     known = cluster.registrations[TP]
     known.leader, known.leader_epoch, known.partition_epoch = 2, 1, 1
     cluster.send_leader_and_isr([TP], to=[3, 1])
@@ -321,7 +321,7 @@ def test_a_follower_of_a_leader_that_does_not_know_yet_tries_again(cluster: Repl
     assert same_logs(cluster)
 
 
-def test_a_follower_reaches_a_leader_that_was_away(cluster: ReplicaCluster) -> None:
+def test_follower_reaches_a_returning_leader(cluster: ReplicaCluster) -> None:
     cluster.kill(1)
     cluster.run(3_000)
     cluster.start(1)
@@ -331,7 +331,7 @@ def test_a_follower_reaches_a_leader_that_was_away(cluster: ReplicaCluster) -> N
     assert reply.produced().error_code == 0
 
 
-def test_one_request_is_in_flight_at_a_time_and_none_is_polled_for(cluster: ReplicaCluster) -> None:
+def test_fetcher_has_one_request_in_flight_and_does_not_poll(cluster: ReplicaCluster) -> None:
     cluster.run(5_000)
     steps = cluster.loop.steps
     cluster.run(10_000)
@@ -339,7 +339,7 @@ def test_one_request_is_in_flight_at_a_time_and_none_is_polled_for(cluster: Repl
     assert cluster.loop.steps - steps < 2 * 20 * 8
 
 
-def test_a_session_that_the_leader_has_dropped_is_begun_again(cluster: ReplicaCluster) -> None:
+def test_dropped_fetch_session_is_reopened(cluster: ReplicaCluster) -> None:
     cluster.run(600)
     fetch_manager = cluster.broker(1).replica_manager.fetch_manager
     assert len(fetch_manager.cache) == 2
@@ -355,7 +355,7 @@ def test_a_session_that_the_leader_has_dropped_is_begun_again(cluster: ReplicaCl
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_records_acknowledged_by_two_replicas_survive_any_failure_of_one(cluster: ReplicaCluster, seed: int) -> None:
+def test_records_on_two_replicas_survive_one_failure(cluster: ReplicaCluster, seed: int) -> None:
     rng = random.Random(seed)
     acknowledged: list[bytes] = []
     replies: list[tuple[bytes, Reply]] = []

@@ -51,7 +51,7 @@ def test_acks_one_is_answered_at_once(cluster: ReplicaCluster) -> None:
     assert cluster.log(1).high_watermark == 0
 
 
-def test_acks_zero_is_not_answered_and_an_error_costs_the_connection(cluster: ReplicaCluster) -> None:
+def test_acks_zero_gets_no_response_and_errors_close_the_connection(cluster: ReplicaCluster) -> None:
     appended = cluster.produce(1, b"a", acks=0)
     assert appended.answered
     assert cluster.values(1) == [b"a"]
@@ -60,14 +60,14 @@ def test_acks_zero_is_not_answered_and_an_error_costs_the_connection(cluster: Re
     assert elsewhere.response is None
 
 
-def test_other_acks_are_refused(cluster: ReplicaCluster) -> None:
+def test_invalid_acks_are_refused(cluster: ReplicaCluster) -> None:
     reply = cluster.produce(1, b"a", acks=2)
     assert reply.produced().error_code == INVALID_REQUIRED_ACKS
     assert "2" in (reply.produced().error_message or "")
     assert cluster.values(1) == []
 
 
-def test_a_small_isr_takes_nothing_with_acks_all(cluster: ReplicaCluster) -> None:
+def test_small_isr_refuses_acks_all(cluster: ReplicaCluster) -> None:
     cluster.elect(1, isr=[1])
     refused = cluster.produce(1, b"a")
     assert refused.produced().error_code == NOT_ENOUGH_REPLICAS
@@ -75,13 +75,13 @@ def test_a_small_isr_takes_nothing_with_acks_all(cluster: ReplicaCluster) -> Non
     assert cluster.values(1) == [b"b"]
 
 
-def test_min_insync_replicas_cannot_be_more_than_there_are_replicas() -> None:
+def test_min_insync_replicas_is_capped_at_the_replica_count() -> None:
     cluster = ReplicaCluster(1, min_insync_replicas=2)
     cluster.create([1])
     assert cluster.produce(1, b"a").produced().error_code == 0
 
 
-def test_without_followers_the_request_times_out(cluster: ReplicaCluster) -> None:
+def test_request_without_followers_times_out(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     reply = cluster.produce(1, b"a", timeout_ms=1_500)
@@ -92,7 +92,7 @@ def test_without_followers_the_request_times_out(cluster: ReplicaCluster) -> Non
     assert cluster.values(1) == [b"a"]
 
 
-def test_a_leader_that_is_deposed_answers_what_waits(cluster: ReplicaCluster) -> None:
+def test_deposed_leader_answers_waiting_requests(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     reply = cluster.produce(1, b"a")
@@ -105,7 +105,7 @@ def test_a_leader_that_is_deposed_answers_what_waits(cluster: ReplicaCluster) ->
     assert (endpoint.node_id, endpoint.port) == (2, cluster.broker(2).node.port)
 
 
-def test_a_partition_that_is_deleted_answers_what_waits(cluster: ReplicaCluster) -> None:
+def test_deleted_partition_answers_waiting_requests(cluster: ReplicaCluster) -> None:
     for id in (2, 3):
         cluster.broker(id).pause()
     reply = cluster.produce(1, b"a")
@@ -113,20 +113,20 @@ def test_a_partition_that_is_deleted_answers_what_waits(cluster: ReplicaCluster)
     assert reply.produced().error_code == NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_tells_who_leads(cluster: ReplicaCluster) -> None:
+def test_follower_names_the_leader(cluster: ReplicaCluster) -> None:
     reply = cluster.produce(2, b"a")
     assert reply.produced().error_code == NOT_LEADER_OR_FOLLOWER
     assert reply.produced().current_leader.leader_id == 1
 
 
-def test_unknown_topics_are_told_from_unknown_partitions(cluster: ReplicaCluster) -> None:
+def test_unknown_topics_and_partitions_have_different_errors(cluster: ReplicaCluster) -> None:
     unknown = cluster.produce(1, b"a", topic_id=UUID(int=99))
     assert unknown.produced().error_code == UNKNOWN_TOPIC_ID
     partition = cluster.produce(1, b"a", tp=TP._replace(partition=5))
     assert partition.produced(5).error_code == 3
 
 
-def test_one_partition_does_not_fail_for_another(cluster: ReplicaCluster) -> None:
+def test_failed_partition_does_not_fail_others(cluster: ReplicaCluster) -> None:
     reply = cluster.send(1, cluster.produce_request({0: batch(b"a"), 7: batch(b"b")}))
     cluster.run()
     assert (reply.produced(0).error_code, reply.produced(7).error_code) == (0, 3)
@@ -147,13 +147,13 @@ def test_one_partition_does_not_fail_for_another(cluster: ReplicaCluster) -> Non
         (batch(b"a")[:-1] + b"x", 2),
     ],
 )
-def test_anything_but_one_sound_batch_is_refused(cluster: ReplicaCluster, data: bytes | None, code: int) -> None:
+def test_only_one_valid_batch_is_accepted(cluster: ReplicaCluster, data: bytes | None, code: int) -> None:
     reply = cluster.send(1, cluster.produce_request({0: data}, acks=1))
     assert reply.produced().error_code == code
     assert cluster.values(1) == []
 
 
-def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
+def test_zstd_is_refused_for_old_versions(cluster: ReplicaCluster) -> None:
     data = batch(b"a" * 100, compression=Compression.of(CompressionType.ZSTD))
     for version, code in ((6, UNSUPPORTED_COMPRESSION_TYPE), (7, 0)):
         body = cluster.produce_request({0: data}, acks=1)
@@ -165,7 +165,7 @@ def test_zstd_is_too_new_for_old_requests(cluster: ReplicaCluster) -> None:
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
-def test_old_producers_send_old_formats(cluster: ReplicaCluster, version: int, magic: int) -> None:
+def test_old_versions_send_old_formats(cluster: ReplicaCluster, version: int, magic: int) -> None:
     body = cluster.produce_request({0: batch(b"a", b"b", magic=magic)}, acks=1)
     body.topic_data[0].name = "topic"
     answers: list[ProduceResponse] = []
@@ -177,7 +177,7 @@ def test_old_producers_send_old_formats(cluster: ReplicaCluster, version: int, m
     assert {part.magic for part in cluster.log(1).batches(0, 2)} == {2}
 
 
-def test_a_topic_with_the_brokers_time() -> None:
+def test_log_append_time_is_the_brokers_time() -> None:
     cluster = ReplicaCluster(1, log_message_timestamp_type="LogAppendTime")
     cluster.create([1])
     reply = cluster.produce(1, b"a")
@@ -185,7 +185,7 @@ def test_a_topic_with_the_brokers_time() -> None:
     assert records(cluster.fetch(1).data().records)[0].timestamp == cluster.clock.wall_ms()
 
 
-def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> None:
+def test_refused_records_are_listed(cluster: ReplicaCluster) -> None:
     """The response names the refused records (KIP-467)."""
     builder = MemoryRecordsBuilder()
     builder.append(cluster.clock.wall_ms(), None, b"good")
@@ -197,7 +197,7 @@ def test_single_records_that_are_refused_are_named(cluster: ReplicaCluster) -> N
     assert cluster.values(1) == []
 
 
-def test_a_duplicate_is_answered_like_the_first_one(cluster: ReplicaCluster) -> None:
+def test_duplicate_gets_the_response_of_the_first(cluster: ReplicaCluster) -> None:
     data = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
     replies = [cluster.send(1, cluster.produce_request({0: data})) for _ in range(2)]
     cluster.run()
@@ -206,7 +206,7 @@ def test_a_duplicate_is_answered_like_the_first_one(cluster: ReplicaCluster) -> 
     assert cluster.values(2) == [b"a"]
 
 
-def test_a_duplicate_waits_for_the_first_one(cluster: ReplicaCluster) -> None:
+def test_duplicate_waits_for_the_first(cluster: ReplicaCluster) -> None:
     data = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
     for id in (2, 3):
         cluster.broker(id).pause()
@@ -218,7 +218,7 @@ def test_a_duplicate_waits_for_the_first_one(cluster: ReplicaCluster) -> None:
 # --- disks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_refuses_until_there_is_room(cluster: ReplicaCluster) -> None:
+def test_full_disk_refuses_writes_until_there_is_room(cluster: ReplicaCluster) -> None:
     cluster.broker(1).disk.full = True
     reply = cluster.produce(1, b"a")
     assert reply.produced().error_code == KAFKA_STORAGE_ERROR
@@ -229,7 +229,7 @@ def test_a_full_disk_refuses_until_there_is_room(cluster: ReplicaCluster) -> Non
     assert again.produced().error_code == 0
 
 
-def test_a_follower_with_a_full_disk_leaves_the_isr_and_comes_back() -> None:
+def test_follower_with_a_full_disk_leaves_and_rejoins_the_isr() -> None:
     cluster = ReplicaCluster(3, min_insync_replicas=2, replica_lag_time_max_ms=2_000)
     cluster.create()
     cluster.broker(3).disk.full = True
@@ -245,7 +245,7 @@ def test_a_follower_with_a_full_disk_leaves_the_isr_and_comes_back() -> None:
     assert cluster.values(3) == [b"a"]
 
 
-def test_a_slow_disk_delays_appends_and_keeps_their_order(cluster: ReplicaCluster) -> None:
+def test_slow_disk_delays_appends_in_order(cluster: ReplicaCluster) -> None:
     cluster.broker(1).disk.write_delay_ms = 100
     order: list[str] = []
     replies: list[Reply] = []
@@ -272,7 +272,7 @@ def test_a_slow_disk_delays_appends_and_keeps_their_order(cluster: ReplicaCluste
     assert cluster.values(1) == [b"first", b"second", b"third"]
 
 
-def test_a_write_to_a_slow_disk_is_lost_when_the_broker_is_killed(cluster: ReplicaCluster) -> None:
+def test_kill_loses_pending_writes_of_a_slow_disk(cluster: ReplicaCluster) -> None:
     cluster.broker(1).disk.write_delay_ms = 100
     cluster.produce(1, b"a", acks=1)
     cluster.kill(1)
@@ -283,7 +283,7 @@ def test_a_write_to_a_slow_disk_is_lost_when_the_broker_is_killed(cluster: Repli
     assert cluster.values(1) == []
 
 
-def test_a_slow_follower_delays_acks_all(cluster: ReplicaCluster) -> None:
+def test_slow_follower_delays_acks_all(cluster: ReplicaCluster) -> None:
     cluster.broker(3).disk.write_delay_ms = 50
     reply = cluster.produce(1, b"a")
     cluster.run(49)
@@ -292,7 +292,7 @@ def test_a_slow_follower_delays_acks_all(cluster: ReplicaCluster) -> None:
     assert reply.produced().error_code == 0
 
 
-def test_errors_are_said_for_each_partition() -> None:
+def test_error_response_echoes_partitions() -> None:
     body = ProduceRequest(
         acks=1,
         topic_data=[

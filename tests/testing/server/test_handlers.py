@@ -18,7 +18,7 @@ API_KEYS = [key for key in ApiKeys.all() if handler(key) is not None]
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
-def test_a_handler_serves_versions_that_there_are(api_key: int) -> None:
+def test_handlers_serve_existing_versions(api_key: int) -> None:
     found = handler(api_key)
     assert found is not None
     assert api_key == found.api_key
@@ -28,7 +28,7 @@ def test_a_handler_serves_versions_that_there_are(api_key: int) -> None:
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
-def test_a_handler_can_say_any_error_in_any_version(api_key: int) -> None:
+def test_handlers_can_return_any_error_in_any_version(api_key: int) -> None:
     found = handler(api_key)
     assert found is not None
     for version in range(found.versions[0], found.versions[1] + 1):
@@ -51,7 +51,7 @@ def test_a_handler_can_say_any_error_in_any_version(api_key: int) -> None:
         assert said, f"v{version}"
 
 
-def test_the_apis_that_clients_and_brokers_need_are_there() -> None:
+def test_all_apis_of_clients_and_brokers_have_handlers() -> None:
     served = {ApiKeys.name_of(key) for key in API_KEYS}
     assert served >= {
         *("PRODUCE", "FETCH", "LIST_OFFSETS", "METADATA", "API_VERSIONS", "OFFSET_FOR_LEADER_EPOCH"),

@@ -32,7 +32,7 @@ def new_history(size: int = 10) -> History:
     return History(EventLoop(MockClock()), size)
 
 
-def test_the_latest_are_kept_those_of_clients_apart() -> None:
+def test_history_keeps_the_latest_requests_per_kind_of_party() -> None:
     history = new_history(size=3)
     for number in range(5):
         history.add(request(broker_id=number), 4)
@@ -63,7 +63,7 @@ def test_history_is_bounded_in_bytes() -> None:
     assert [history.add(request(), 4)] == history.matching()
 
 
-def test_matching() -> None:
+def test_requests_are_filtered_by_api_client_broker_and_party() -> None:
     history = new_history()
     a = history.add(request("client:a", broker_id=1), 4)
     b = history.add(request("client:b", broker_id=2), 4)
@@ -76,7 +76,7 @@ def test_matching() -> None:
     assert history.matching(api=ApiKeys.PRODUCE) == []
 
 
-def test_error_codes_are_found_wherever_they_are() -> None:
+def test_error_codes_are_found_at_any_depth() -> None:
     history = new_history()
     record = history.add(request(), 4)
     assert record.error_codes == set()

@@ -105,7 +105,7 @@ _settings = settings(max_examples=25, deadline=None, suppress_health_check=[Heal
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
 @given(random=st.randoms(use_true_random=False), data=st.data())
 @_settings
-def test_sound_requests(target: Target, api_key: int, random: Random, data: st.DataObject) -> None:
+def test_valid_requests_get_responses(target: Target, api_key: int, random: Random, data: st.DataObject) -> None:
     target.prepare()
     version = data.draw(served_versions(target, api_key), label="version")
     request = Plausible(random, target.topic_ids).request(ApiKeys.message_class(api_key), version)
@@ -121,7 +121,7 @@ def test_sound_requests(target: Target, api_key: int, random: Random, data: st.D
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
 @given(random=st.randoms(use_true_random=False), data=st.data())
 @_settings
-def test_damaged_requests(target: Target, api_key: int, random: Random, data: st.DataObject) -> None:
+def test_damaged_requests_do_no_harm(target: Target, api_key: int, random: Random, data: st.DataObject) -> None:
     target.prepare()
     version = data.draw(served_versions(target, api_key), label="version")
     request = bytearray(Plausible(random, target.topic_ids).request(ApiKeys.message_class(api_key), version))
@@ -133,7 +133,7 @@ def test_damaged_requests(target: Target, api_key: int, random: Random, data: st
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
-def test_requests_cut_short_at_each_byte(target: Target, api_key: int) -> None:
+def test_truncated_requests_do_no_harm(target: Target, api_key: int) -> None:
     target.prepare()
     version = target.versions[api_key][1]
     request = Plausible(Random(api_key), target.topic_ids).request(ApiKeys.message_class(api_key), version)
@@ -142,7 +142,7 @@ def test_requests_cut_short_at_each_byte(target: Target, api_key: int) -> None:
     target.check()
 
 
-def test_half_a_frame_and_gone(target: Target) -> None:
+def test_disconnects_within_a_frame_do_no_harm(target: Target) -> None:
     target.prepare()
     for api_key in API_KEYS:
         request = Plausible(Random(1), []).request(ApiKeys.message_class(api_key), target.versions[api_key][1])
@@ -161,7 +161,7 @@ def old_target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @given(random=st.randoms(use_true_random=False), data=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_requests_in_versions_that_are_dropped_since(old_target: Target, random: Random, data: st.DataObject) -> None:
+def test_requests_in_removed_versions_do_no_harm(old_target: Target, random: Random, data: st.DataObject) -> None:
     old_target.prepare()
     api_key = data.draw(st.sampled_from(sorted(set(API_KEYS) & set(old_target.versions))), label="API")
     version = data.draw(served_versions(old_target, api_key), label="version")

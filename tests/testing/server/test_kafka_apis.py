@@ -54,7 +54,7 @@ def api_versions(software: str) -> bytes:
     return encode_request(request, 3, 1, "c").getvalue()
 
 
-def test_a_broker_error_becomes_the_answer(handler: HeartbeatHandler) -> None:
+def test_broker_error_becomes_the_response(handler: HeartbeatHandler) -> None:
     def fail(request: Request) -> None:
         raise RebalanceInProgressError
 
@@ -65,7 +65,7 @@ def test_a_broker_error_becomes_the_answer(handler: HeartbeatHandler) -> None:
     assert record.error_codes == {RebalanceInProgressError.code}
 
 
-def test_a_defect_is_logged_kept_and_answered(handler: HeartbeatHandler, caplog: pytest.LogCaptureFixture) -> None:
+def test_defect_is_logged_and_answered(handler: HeartbeatHandler, caplog: pytest.LogCaptureFixture) -> None:
     def fail(request: Request) -> None:
         raise KeyError("oops")
 
@@ -83,7 +83,7 @@ def test_a_defect_is_logged_kept_and_answered(handler: HeartbeatHandler, caplog:
     assert heartbeat_error(exchange(setup, HEARTBEAT)) == 0
 
 
-def test_an_answer_that_cannot_be_written_closes_the_connection(
+def test_unencodable_response_closes_the_connection(
     handler: HeartbeatHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
     setup = Setup()
@@ -111,7 +111,7 @@ def test_an_answer_that_cannot_be_written_closes_the_connection(
     ],
     ids=["version", "negative version", "API", "negative API", "API of brokers", "cut body", "cut header", "empty"],
 )
-def test_a_request_that_cannot_be_read_costs_its_connection(handler: HeartbeatHandler, request_bytes: bytes) -> None:
+def test_unreadable_request_closes_the_connection(handler: HeartbeatHandler, request_bytes: bytes) -> None:
     setup = Setup()
     assert exchange(setup, request_bytes) is None
     assert handler.requests == []
@@ -130,7 +130,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-def test_a_wrong_name_of_a_clients_software_is_refused() -> None:
+def test_invalid_client_software_name_is_refused() -> None:
     payload = exchange(
         Setup(),
         encode_request(
@@ -143,7 +143,7 @@ def test_a_wrong_name_of_a_clients_software_is_refused() -> None:
     assert response.error_code == 42
 
 
-def test_the_history_knows_what_was_asked_and_answered(handler: HeartbeatHandler) -> None:
+def test_history_has_requests_and_responses(handler: HeartbeatHandler) -> None:
     setup = Setup()
     exchange(setup, HEARTBEAT)
     setup.cluster.clock.advance(5)

@@ -62,7 +62,7 @@ def test_requests_are_answered_in_order(handler: HeartbeatHandler) -> None:
     assert request.size_bytes == len(frame(7))
 
 
-def test_the_next_request_waits_for_the_answer_to_the_last(handler: HeartbeatHandler) -> None:
+def test_next_request_waits_for_the_previous_response(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: None
     setup.send(*range(30))
@@ -100,7 +100,7 @@ def test_a_request_is_answered_exactly_once(handler: HeartbeatHandler) -> None:
         handler.requests[0].close_connection()
 
 
-def test_no_answer_where_none_is_wanted(handler: HeartbeatHandler) -> None:
+def test_request_without_response_gets_none(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: request.respond(None)
     setup.send(1, 2)
@@ -108,7 +108,7 @@ def test_no_answer_where_none_is_wanted(handler: HeartbeatHandler) -> None:
     assert len(handler.requests) == 2
 
 
-def test_a_throttled_connection_is_answered_at_once_and_read_later(handler: HeartbeatHandler) -> None:
+def test_throttled_connection_is_answered_at_once_and_read_later(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: request.respond(HeartbeatResponse(), throttle_time_ms=500)
     setup.send(1, 2)
@@ -118,7 +118,7 @@ def test_a_throttled_connection_is_answered_at_once_and_read_later(handler: Hear
     assert setup.answers(1) == [2]
 
 
-def test_throttling_may_end_before_the_answer_is_out(handler: HeartbeatHandler) -> None:
+def test_throttling_may_end_before_the_response_is_sent(handler: HeartbeatHandler) -> None:
     assert channel_mute_state.after("THROTTLED_AND_RESPONSE_PENDING", "THROTTLE_ENDED") == "RESPONSE_PENDING"
     with pytest.raises(IllegalStateError, match="RESPONSE_SENT cannot happen to a connection that is NOT_MUTED"):
         channel_mute_state.after("NOT_MUTED", "RESPONSE_SENT")
@@ -126,7 +126,7 @@ def test_throttling_may_end_before_the_answer_is_out(handler: HeartbeatHandler) 
         channel_mute_state.after("RESPONSE_PENDING", "REQUEST_RECEIVED")
 
 
-def test_answers_to_connections_that_are_gone_are_dropped(handler: HeartbeatHandler) -> None:
+def test_responses_to_closed_connections_are_dropped(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: None
     setup.send(1, 2)
@@ -138,7 +138,7 @@ def test_answers_to_connections_that_are_gone_are_dropped(handler: HeartbeatHand
     assert len(handler.requests) == 1
 
 
-def test_requests_without_answers_are_handled_after_close(handler: HeartbeatHandler) -> None:
+def test_requests_without_response_are_handled_after_close(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: request.respond(None)
     setup.send(*range(100))
@@ -147,7 +147,7 @@ def test_requests_without_answers_are_handled_after_close(handler: HeartbeatHand
     assert len(handler.requests) == 100
 
 
-def test_a_request_of_a_peer_that_is_gone_may_close_the_connection(handler: HeartbeatHandler) -> None:
+def test_request_of_a_disconnected_peer_may_close_the_connection(handler: HeartbeatHandler) -> None:
     """A producer with acks=0 sends more than one turn's share of requests and disconnects; the last one fails."""
     setup = Setup()
     last = 40
@@ -171,7 +171,7 @@ def test_a_request_of_a_peer_that_is_gone_may_close_the_connection(handler: Hear
     assert correlation_ids(other) == [5]
 
 
-def test_a_paused_broker_serves_what_came_when_it_goes_on(handler: HeartbeatHandler) -> None:
+def test_resumed_broker_serves_earlier_requests(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: setattr(setup.broker, "paused", True) or request.respond(HeartbeatResponse())  # type: ignore[func-returns-value]
     setup.send(1, 2)
@@ -182,7 +182,7 @@ def test_a_paused_broker_serves_what_came_when_it_goes_on(handler: HeartbeatHand
     assert setup.answers() == [2]
 
 
-def test_a_dead_broker_closes_its_connections_and_answers_nothing(handler: HeartbeatHandler) -> None:
+def test_killed_broker_closes_connections_without_responses(handler: HeartbeatHandler) -> None:
     setup = Setup()
     handler.answer = lambda request: None
     setup.send(1)
@@ -199,7 +199,7 @@ def test_a_dead_broker_closes_its_connections_and_answers_nothing(handler: Heart
     assert setup.new_client("client:c").connected == ["1"]
 
 
-def test_max_connections_closes_the_one_that_is_idle_for_longest(handler: HeartbeatHandler) -> None:
+def test_max_connections_closes_the_longest_idle_one(handler: HeartbeatHandler) -> None:
     setup = Setup(max_connections=2)
     setup.cluster.clock.advance(10)
     second = setup.new_client("client:d")
@@ -214,7 +214,7 @@ def test_max_connections_closes_the_one_that_is_idle_for_longest(handler: Heartb
     assert setup.answers() == [2]
 
 
-def test_max_connections_per_ip_refuses(handler: HeartbeatHandler) -> None:
+def test_max_connections_per_ip_refuses_connections(handler: HeartbeatHandler) -> None:
     setup = Setup(max_connections_per_ip=1)
     refused = setup.new_client("client:d")
     assert (refused.connected, list(refused.disconnected)) == ([], ["1"])
@@ -223,7 +223,7 @@ def test_max_connections_per_ip_refuses(handler: HeartbeatHandler) -> None:
     assert setup.answers() == [1]
 
 
-def test_other_brokers_are_known_by_their_connection_and_clients_by_their_id(handler: HeartbeatHandler) -> None:
+def test_brokers_are_identified_by_connection_and_clients_by_id(handler: HeartbeatHandler) -> None:
     setup = Setup()
     peer = setup.new_client("broker-2")
     peer.send(NetworkSend("1", [frame(1, "broker-2-fetcher")]))

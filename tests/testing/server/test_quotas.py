@@ -33,13 +33,13 @@ def request(
     )
 
 
-def test_no_quotas_by_default() -> None:
+def test_default_has_no_quotas() -> None:
     cluster = VirtualCluster()
     assert not cluster.quotas.active
     assert cluster.quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40)) == 0
 
 
-def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> None:
+def test_fast_writer_is_throttled_to_its_rate() -> None:
     cluster = VirtualCluster()
     quotas = cluster.quotas
     quotas.alter({"client-id": "a"}, {"producer_byte_rate": 1000})
@@ -58,7 +58,7 @@ def test_a_client_that_writes_too_fast_rests_until_it_is_within_its_rate() -> No
     assert quotas.throttle_time_ms(request(ApiKeys.PRODUCE, 1 << 40)) == 10_000
 
 
-def test_reading_counts_records_and_requests_count_by_number() -> None:
+def test_fetch_quota_counts_bytes_and_request_quota_counts_requests() -> None:
     quotas = VirtualCluster().quotas
     quotas.alter({"client-id": None}, {"consumer_byte_rate": 100, "request_percentage": 1})
     assert quotas.fetch_throttle_time_ms(request(ApiKeys.FETCH), 1500) == 5000
@@ -78,7 +78,7 @@ def test_brokers_are_never_throttled() -> None:
     assert quotas.fetch_throttle_time_ms(fetch, 5_000) == 0
 
 
-def test_the_most_specific_quota_counts() -> None:
+def test_most_specific_quota_applies() -> None:
     quotas = VirtualCluster(quota_producer_default=1).quotas
     steps: list[tuple[dict[str, str | None], float]] = [
         ({"client-id": None}, 2),
@@ -156,7 +156,7 @@ def alteration(entity: dict[str, str | None], ops: dict[str, float | None]) -> A
     )
 
 
-def test_altering_answers_for_each_entity() -> None:
+def test_alter_quotas_answers_each_entity() -> None:
     cluster = VirtualCluster()
     entries = [
         alteration({"client-id": "a"}, {"producer_byte_rate": 10.0, "consumer_byte_rate": None}),
@@ -174,7 +174,7 @@ def test_altering_answers_for_each_entity() -> None:
     assert refused(body, 41, "no").entries[1].error_code == 41
 
 
-def test_describing_filters() -> None:
+def test_describe_quotas_applies_filters() -> None:
     cluster = VirtualCluster()
     for entity in ({"client-id": "a"}, {"client-id": None}, {"client-id": "a", "user": "u"}, {"user": "u"}):
         cluster.quotas.alter(entity, {"producer_byte_rate": 5.0})

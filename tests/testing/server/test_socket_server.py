@@ -60,7 +60,7 @@ def test_brokers_share_a_processor_and_keep_their_ports() -> None:
         first.sock.close()
 
 
-def test_the_port_of_a_broker_that_is_down_is_taken_by_nobody_else() -> None:
+def test_port_of_a_stopped_broker_stays_reserved() -> None:
     with RunningServer() as server:
         server.stop(server.brokers[1])
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -69,7 +69,7 @@ def test_the_port_of_a_broker_that_is_down_is_taken_by_nobody_else() -> None:
         assert is_served(server)
 
 
-def test_ports_in_a_row_and_one_that_is_taken() -> None:
+def test_consecutive_ports_and_taken_ports_are_handled() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -81,7 +81,7 @@ def test_ports_in_a_row_and_one_that_is_taken() -> None:
         server.close()
 
 
-def test_a_paused_broker_accepts_and_answers_later(handler: HeartbeatHandler) -> None:
+def test_paused_broker_accepts_and_answers_later(handler: HeartbeatHandler) -> None:
     with RunningServer(2) as server:
         broker = server.brokers[1]
         broker.paused = True
@@ -120,7 +120,7 @@ def test_a_paused_broker_accepts_and_answers_later(handler: HeartbeatHandler) ->
     ],
     ids=["HTTP", "TLS", "-1", "min", "max", "over the limit", "empty", "short", "noise", "version"],
 )
-def test_garbage_costs_only_its_connection(garbage: bytes) -> None:
+def test_garbage_closes_only_its_connection(garbage: bytes) -> None:
     with RunningServer(socket_request_max_bytes=100_000) as server, server.connect() as good, server.connect() as bad:
         good.send(frame(1))
         bad.send(garbage)
@@ -137,7 +137,7 @@ def test_requests_before_garbage_take_effect(handler: HeartbeatHandler) -> None:
         eventually(lambda: [request.header.correlation_id for request in handler.requests] == [1])
 
 
-def test_slow_writers_hold_up_nobody() -> None:
+def test_slow_writers_do_not_delay_others() -> None:
     with RunningServer() as server, server.connect() as slow:
         for byte in frame(5):
             slow.send(bytes([byte]))
@@ -145,7 +145,7 @@ def test_slow_writers_hold_up_nobody() -> None:
         assert slow.correlation_id() == 5
 
 
-def test_half_a_frame_and_then_nothing() -> None:
+def test_incomplete_frame_does_not_stop_the_server() -> None:
     with RunningServer() as server:
         with server.connect() as peer:
             peer.send(frame(1)[:10])
@@ -156,7 +156,7 @@ def test_half_a_frame_and_then_nothing() -> None:
         eventually(lambda: not processor._connections, what="all connections to be forgotten")
 
 
-def test_claims_of_much_memory_take_none() -> None:
+def test_announced_sizes_allocate_no_memory() -> None:
     with RunningServer() as server:
         peers = [server.connect() for _ in range(50)]
         for peer in peers:
@@ -166,7 +166,7 @@ def test_claims_of_much_memory_take_none() -> None:
             peer.sock.close()
 
 
-def test_a_peer_that_never_reads_costs_one_answer_and_a_few_requests(handler: HeartbeatHandler) -> None:
+def test_unread_responses_limit_the_served_requests(handler: HeartbeatHandler) -> None:
     def large_answer(request: Request) -> None:
         request.respond(HeartbeatResponse() if request.client_id == "c" else LargeResponse())
 
@@ -188,7 +188,7 @@ def test_a_peer_that_never_reads_costs_one_answer_and_a_few_requests(handler: He
         assert sum(len(frame) for frame, _ in connection.backlog) < 10_000_000
 
 
-def test_a_flood_of_requests_leaves_others_their_turn(handler: HeartbeatHandler) -> None:
+def test_flooding_client_does_not_starve_others(handler: HeartbeatHandler) -> None:
     with RunningServer() as server, server.connect() as flooder, server.connect() as other:
         for peer in (flooder, other):
             peer.send(frame(1))
@@ -208,7 +208,7 @@ def test_a_flood_of_requests_leaves_others_their_turn(handler: HeartbeatHandler)
         assert turn < 100
 
 
-def test_many_connections() -> None:
+def test_many_connections_are_served() -> None:
     with RunningServer() as server:
         peers = [server.connect() for _ in range(300)]
         for id, peer in enumerate(peers):
@@ -241,7 +241,7 @@ def peer_closed(peer: Peer) -> bool:
         peer.sock.settimeout(5)
 
 
-def test_limits_of_connections() -> None:
+def test_connections_per_ip_are_limited() -> None:
     with RunningServer(max_connections_per_ip=2) as server, server.connect() as first, server.connect() as second:
         for peer in (first, second):
             peer.send(frame(1))
@@ -261,7 +261,7 @@ def server_takes_another(server: RunningServer) -> bool:
             return False
 
 
-def test_brokers_that_come_and_go_while_clients_connect() -> None:
+def test_clients_connect_while_brokers_restart() -> None:
     with RunningServer(2) as server:
         stopping = threading.Event()
         refused: list[int] = []
@@ -288,7 +288,7 @@ def test_brokers_that_come_and_go_while_clients_connect() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])
-def test_names_and_ipv6(host: str) -> None:
+def test_host_names_and_ipv6_are_bound(host: str) -> None:
     server = SocketServer(ClusterConfig(1, host=host), EventLoop(SYSTEM_CLOCK))
     try:
         (port,) = server.bind([1]).values()

@@ -44,7 +44,7 @@ def _line(*fields: object) -> str:
 
 
 @pytest.mark.java
-def test_decides_as_java_does() -> None:
+def test_authorizer_decides_like_java() -> None:
     """Decisions, searches by type of resource, and filters equal Java's for 200 random sets of ACLs."""
     rng = random.Random(1)
     lines: list[str] = []
@@ -87,7 +87,7 @@ def test_decides_as_java_does() -> None:
     assert min(ours.count("true"), ours.count("false")) > 1_000  # so the comparison means something
 
 
-def test_a_removed_acl_has_no_effect() -> None:
+def test_removed_acl_has_no_effect() -> None:
     """A removed ACL allows nothing any more, and removing it again reports that there is none."""
     for pattern_type in (LITERAL, PREFIXED):
         acl = AclBinding(TOPIC, "a", pattern_type, "User:alice", "*", READ, ALLOW)

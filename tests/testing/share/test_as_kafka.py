@@ -11,6 +11,6 @@ from tests.testing.share.conversation import ANSWERS, ROUNDS, converse
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_answers_are_kafkas(any_kafka: AnyKafka, name: str) -> None:
+def test_responses_equal_kafkas(any_kafka: AnyKafka, name: str) -> None:
     expected = json.loads(ANSWERS.read_text())[name]
     assert converse(any_kafka, name) == expected

@@ -41,7 +41,7 @@ def cluster() -> ShareHarness:
 # --- locks
 
 
-def test_records_whose_lock_expires_are_delivered_again(cluster: ShareHarness) -> None:
+def test_records_with_expired_locks_are_redelivered(cluster: ShareHarness) -> None:
     cluster.produce(*"abc")
     assert cluster.fetch_some() == [(0, 2, 1)]
     assert cluster.acknowledge((1, 1, [ACCEPT])) == 0
@@ -58,7 +58,7 @@ def _acquired(response: ShareFetchResponse) -> list[ShareFetchResponse.AcquiredR
     return [each for topic in response.responses for part in topic.partitions for each in part.acquired_records]
 
 
-def test_a_member_cannot_acknowledge_what_it_has_lost(cluster: ShareHarness) -> None:
+def test_member_cannot_acknowledge_lost_records(cluster: ShareHarness) -> None:
     cluster.produce("a")
     cluster.fetch_some()
     cluster.run_for(LOCK_MS)
@@ -66,7 +66,7 @@ def test_a_member_cannot_acknowledge_what_it_has_lost(cluster: ShareHarness) -> 
     assert cluster.stored().batches == [StateBatch(0, 0, RecordState.AVAILABLE, 1)]
 
 
-def test_a_record_is_not_acknowledged_again_while_that_is_written(cluster: ShareHarness) -> None:
+def test_record_is_not_acknowledged_twice_during_the_write(cluster: ShareHarness) -> None:
     """A member may repeat a request over a new connection, before the broker is done with the first one."""
     cluster.produce("a")
     cluster.fetch_some()
@@ -81,9 +81,7 @@ def test_a_record_is_not_acknowledged_again_while_that_is_written(cluster: Share
     ("kind", "state"),
     [(ACCEPT, RecordState.ACKNOWLEDGED), (REJECT, RecordState.ARCHIVED), (RELEASE, RecordState.AVAILABLE)],
 )
-def test_a_record_is_not_acknowledged_again_after_that_is_written(
-    cluster: ShareHarness, kind: int, state: RecordState
-) -> None:
+def test_record_is_not_acknowledged_twice_after_the_write(cluster: ShareHarness, kind: int, state: RecordState) -> None:
     cluster.produce(*"ab")
     cluster.fetch_some()
     assert cluster.acknowledge((1, 1, [kind])) == 0
@@ -92,7 +90,7 @@ def test_a_record_is_not_acknowledged_again_after_that_is_written(
     assert cluster.stored().batches == [StateBatch(1, 1, state, 1)]
 
 
-def test_a_renewed_lock_lasts_as_long_again(cluster: ShareHarness) -> None:
+def test_renewed_lock_lasts_its_full_time(cluster: ShareHarness) -> None:
     cluster.produce(*"ab")
     cluster.fetch_some()
     cluster.run_for(LOCK_MS - 1_000)
@@ -117,7 +115,7 @@ def test_a_record_is_archived_after_its_last_delivery(cluster: ShareHarness) -> 
     assert cluster.fetch(max_wait_ms=1_000) == [(2, 2, 1)]
 
 
-def test_settings_of_the_group_apply_to_the_next_records(cluster: ShareHarness) -> None:
+def test_group_settings_apply_to_new_records(cluster: ShareHarness) -> None:
     cluster.produce("a")
     cluster.fetch_some()
     cluster.configure(**{"share.record.lock.duration.ms": "100"})
@@ -130,7 +128,7 @@ def test_settings_of_the_group_apply_to_the_next_records(cluster: ShareHarness) 
 # --- limits
 
 
-def test_no_more_records_are_in_flight_than_allowed(cluster: ShareHarness) -> None:
+def test_number_of_in_flight_records_is_limited(cluster: ShareHarness) -> None:
     cluster.configure(**{"share.partition.max.record.locks": "3"})
     for value in "abcdef":
         cluster.produce(value)
@@ -141,7 +139,7 @@ def test_no_more_records_are_in_flight_than_allowed(cluster: ShareHarness) -> No
     assert cluster.fetch((2, 2, [RELEASE]), max_wait_ms=500) == [(2, 2, 2)]
 
 
-def test_too_many_sessions_are_refused_slowly() -> None:
+def test_excess_sessions_are_refused_after_a_delay() -> None:
     cluster = ShareHarness(**{"group.share.max.share.sessions": 1})
     cluster.join()
     cluster.send_fetch()
@@ -156,7 +154,7 @@ def test_too_many_sessions_are_refused_slowly() -> None:
 # --- where a group begins
 
 
-def test_a_group_begins_at_the_end_or_at_a_time(cluster: ShareHarness) -> None:
+def test_group_starts_at_the_end_or_at_a_time(cluster: ShareHarness) -> None:
     cluster.produce("old")
     cluster.run_for(20_000)
     cluster.produce("new")
@@ -173,7 +171,7 @@ def test_a_group_begins_at_the_end_or_at_a_time(cluster: ShareHarness) -> None:
     assert [each.first_offset for each in _acquired(later.answer(waiting))] == [1]
 
 
-def test_a_time_without_records_is_tried_again(cluster: ShareHarness) -> None:
+def test_offset_for_a_time_without_records_is_retried(cluster: ShareHarness) -> None:
     cluster.produce("old")
     cluster.run_for(20_000)
     cluster.configure(**{"share.auto.offset.reset": "by_duration:PT10S"})
@@ -186,7 +184,7 @@ def test_a_time_without_records_is_tried_again(cluster: ShareHarness) -> None:
 # --- the end of sessions and members
 
 
-def test_a_closed_connection_releases_what_its_members_have(cluster: ShareHarness) -> None:
+def test_closed_connection_releases_its_records(cluster: ShareHarness) -> None:
     cluster.produce(*"ab")
     cluster.fetch_some()
     cluster.broker(cluster.leader).on_disconnect("another-connection")
@@ -198,7 +196,7 @@ def test_a_closed_connection_releases_what_its_members_have(cluster: ShareHarnes
     assert cluster.fetch_some("two") == [(0, 1, 2)]
 
 
-def test_altered_offsets_count_for_the_next_session(cluster: ShareHarness) -> None:
+def test_altered_offsets_apply_to_the_next_session(cluster: ShareHarness) -> None:
     cluster.produce(*"abc")
     cluster.fetch_some()
     assert cluster.acknowledge((0, 2, [ACCEPT]), close=True) == 0
@@ -214,13 +212,13 @@ def test_altered_offsets_count_for_the_next_session(cluster: ShareHarness) -> No
     assert cluster.fetch_some() == [(1, 2, 1)]
 
 
-def test_a_member_that_sends_no_heartbeats_leaves(cluster: ShareHarness) -> None:
+def test_member_without_heartbeats_is_removed(cluster: ShareHarness) -> None:
     coordinator = cluster.broker(cluster.group_coordinator).group_coordinator
     cluster.run_for(46_000)
     assert coordinator.describe_share_group(GROUP).members == {}
 
 
-def test_a_cluster_without_the_feature_has_no_share_groups(cluster: ShareHarness) -> None:
+def test_cluster_without_the_feature_refuses_share_groups(cluster: ShareHarness) -> None:
     cluster.cluster.features.update("share.version", 0)
     assert cluster.beat("two", 0).error_code == UnsupportedVersionError.code
     request = cluster.fetch_request("two", 0, ())
@@ -267,7 +265,7 @@ def moved(cluster: ShareHarness) -> int:
     return old
 
 
-def test_a_new_leader_goes_on_where_the_old_one_was(cluster: ShareHarness) -> None:
+def test_new_leader_continues_from_the_stored_state(cluster: ShareHarness) -> None:
     cluster.produce(*"abcdef")
     cluster.fetch_some()
     assert cluster.acknowledge((0, 0, [ACCEPT]), (2, 2, [ACCEPT]), (3, 3, [RELEASE]), (4, 4, [REJECT])) == 0
@@ -281,7 +279,7 @@ def test_a_new_leader_goes_on_where_the_old_one_was(cluster: ShareHarness) -> No
     assert (cluster.share_partition.records.start_offset, cluster.fetch(member="two")) == (6, [])
 
 
-def test_an_answered_acknowledgement_survives_the_coordinator(cluster: ShareHarness) -> None:
+def test_answered_acknowledgement_survives_a_failover(cluster: ShareHarness) -> None:
     cluster.produce(*"abc")
     cluster.fetch_some()
     assert cluster.acknowledge((0, 1, [ACCEPT])) == 0
@@ -292,7 +290,7 @@ def test_an_answered_acknowledgement_survives_the_coordinator(cluster: ShareHarn
     assert stored.batches == [StateBatch(0, 1, RecordState.ACKNOWLEDGED, 1)]
 
 
-def test_a_former_leader_writes_nothing(cluster: ShareHarness) -> None:
+def test_former_leader_writes_nothing(cluster: ShareHarness) -> None:
     cluster.produce(*"ab")
     cluster.fetch_some()
     coordinator = cluster.broker(cluster.share_coordinator).share_coordinator
@@ -309,7 +307,7 @@ def test_a_former_leader_writes_nothing(cluster: ShareHarness) -> None:
     assert getattr(errors[-1], "code", 0) == 124  # FENCED_STATE_EPOCH
 
 
-def test_a_leader_that_resigns_forgets_its_members(cluster: ShareHarness) -> None:
+def test_resigning_leader_forgets_its_members(cluster: ShareHarness) -> None:
     cluster.produce("a")
     cluster.fetch_some()
     share_partition = cluster.share_partition
@@ -383,7 +381,7 @@ def test_records_before_the_last_snapshots_are_deleted(pruning: ShareHarness) ->
     assert pruning.stored() == stored
 
 
-def test_a_share_partition_at_rest_does_not_keep_old_records(pruning: ShareHarness) -> None:
+def test_idle_share_partition_does_not_keep_old_records(pruning: ShareHarness) -> None:
     """Its snapshot is repeated while others change, and not while nothing changes."""
     coordinator = pruning.broker(1).share_coordinator
     errors: list[object] = []

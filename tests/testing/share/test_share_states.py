@@ -33,7 +33,7 @@ _SHARE_PARTITIONS = {
 
 
 @pytest.mark.parametrize(("state", "to"), [*product(RecordState, RecordState)])
-def test_states_of_records(state: RecordState, to: RecordState) -> None:
+def test_only_listed_record_transitions_are_allowed(state: RecordState, to: RecordState) -> None:
     if (state.name, to.name) in _RECORDS:
         assert move_record(state, to) is to
     else:
@@ -42,7 +42,7 @@ def test_states_of_records(state: RecordState, to: RecordState) -> None:
 
 
 @pytest.mark.parametrize(("state", "to"), [*product(SharePartitionState, SharePartitionState)])
-def test_states_of_share_partitions(state: SharePartitionState, to: SharePartitionState) -> None:
+def test_only_listed_partition_transitions_are_allowed(state: SharePartitionState, to: SharePartitionState) -> None:
     if (state.name, to.name) in _SHARE_PARTITIONS:
         assert move_share_partition(state, to) is to
     else:

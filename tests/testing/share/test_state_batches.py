@@ -23,7 +23,7 @@ batches = st.builds(
 
 
 @given(st.lists(batches, max_size=6), st.lists(batches, max_size=6), st.integers(-1, 15))
-def test_the_strongest_batch_counts_at_each_offset(
+def test_strongest_batch_wins_at_each_offset(
     so_far: list[StateBatch], new: list[StateBatch], start_offset: int
 ) -> None:
     combined = combine_state_batches(so_far, new, start_offset)
@@ -54,7 +54,7 @@ def test_records_are_read_as_written(so_far: list[StateBatch], new: list[StateBa
     assert after.batches == combine_state_batches(so_far, new, after.start_offset)
 
 
-def test_a_tombstone_has_the_key_of_the_snapshot() -> None:
+def test_tombstone_has_the_key_of_its_snapshot() -> None:
     key, value = records_of.tombstone(KEY)
     assert (key, value) == (records_of.snapshot_record(KEY, ShareState(0, 0, 0, 0, 0, 0, 0))[0], None)
     assert records_of.read_record(key, value) == (KEY, None)

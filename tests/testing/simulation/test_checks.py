@@ -25,7 +25,7 @@ OTHER = TopicPartition("orders", 1)
 LOGS = {TP: {0: b"a", 1: b"b", 3: b"c"}, OTHER: {0: b"d"}}
 
 
-def test_sound_runs_pass_every_check() -> None:
+def test_valid_runs_pass_every_check() -> None:
     check_nothing_lost([(TP, 1, b"b"), (OTHER, 0, b"d")], LOGS)
     check_nothing_twice(LOGS)
     check_nothing_twice({TP: {0: b"a", 1: b"b", 2: b"a"}}, forgotten={b"a"})
@@ -47,7 +47,7 @@ def test_sound_runs_pass_every_check() -> None:
         [(4, b"a"), (0, b"a"), (1, b"b")],  # of both topics, at different offsets
     ],
 )
-def test_a_topic_may_follow_a_deleted_one(read: list[tuple[int, bytes]], sent_before: set[bytes]) -> None:
+def test_records_may_continue_in_a_recreated_topic(read: list[tuple[int, bytes]], sent_before: set[bytes]) -> None:
     check_one_topic_after_the_other("c", TP, read, LOGS[TP], sent_before)
 
 
@@ -92,7 +92,7 @@ def test_broken_invariants_are_named(check: Callable[[], None], problem: str) ->
         check()
 
 
-def test_partitions_change_hands() -> None:
+def test_partitions_may_move_between_members() -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP, OTHER])
     ownership.given_up("one", [TP, OTHER])
@@ -106,14 +106,14 @@ def test_partitions_change_hands() -> None:
     ownership.closed("one")
 
 
-def test_a_partition_has_one_owner_in_a_generation() -> None:
+def test_partition_has_one_owner_per_generation() -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP])
     with pytest.raises(InvariantError, match="two and one are both assigned orders-0 in generation 1"):
         ownership.assigned("two", 1, [TP])
 
 
-def test_a_partition_moves_in_two_generations() -> None:
+def test_cooperative_move_needs_two_generations() -> None:
     """In cooperative rebalances, the owner revokes it in one, and another member is assigned it in the next one."""
     ownership = Ownership()
     ownership.assigned("one", 1, [TP, OTHER])
@@ -124,7 +124,7 @@ def test_a_partition_moves_in_two_generations() -> None:
         ownership.assigned("two", 3, [OTHER])
 
 
-def test_the_new_owner_may_be_told_first() -> None:
+def test_new_owner_may_be_reported_first() -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP])
     ownership.assigned("two", 2, [TP])
@@ -132,7 +132,7 @@ def test_the_new_owner_may_be_told_first() -> None:
         ownership.revoked("one", 2, [TP])
 
 
-def test_a_static_member_comes_back_under_another_name() -> None:
+def test_static_member_keeps_partitions_under_a_new_id() -> None:
     ownership = Ownership()
     ownership.assigned("one-1", 1, [TP], owner="one")
     ownership.crashed("one-1")
@@ -148,7 +148,7 @@ def test_a_static_member_comes_back_under_another_name() -> None:
         (lambda ownership: ownership.closed("one"), "one was closed without being told to give up"),
     ],
 )
-def test_a_member_is_told_what_fits(wrong: Callable[[Ownership], None], problem: str) -> None:
+def test_inconsistent_ownership_events_raise(wrong: Callable[[Ownership], None], problem: str) -> None:
     ownership = Ownership()
     ownership.assigned("one", 1, [TP])
     with pytest.raises(InvariantError, match=problem):

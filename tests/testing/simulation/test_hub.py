@@ -51,7 +51,7 @@ def world() -> Iterator[World]:
     world.hub.close()
 
 
-def test_time_jumps_to_what_is_next(world: World) -> None:
+def test_time_jumps_to_the_next_event(world: World) -> None:
     def sleeper() -> None:
         world.clock.sleep_ms(3_000)
         world.note("slept")
@@ -81,7 +81,7 @@ def test_seed_determines_the_order_of_turns() -> None:
     assert len({tuple(turns(seed)) for seed in range(10)}) > 5
 
 
-def test_a_condition_is_waited_for(world: World) -> None:
+def test_condition_wait_ends_with_notify(world: World) -> None:
     condition = world.clock.new_condition(threading.Lock())
     results: list[bool] = []
 
@@ -102,7 +102,7 @@ def test_a_condition_is_waited_for(world: World) -> None:
     assert world.log == [(50, "notified")]
 
 
-def test_notify_wakes_as_many_as_it_says(world: World) -> None:
+def test_notify_wakes_the_given_number(world: World) -> None:
     condition = world.clock.new_condition()
     results: list[bool] = []
 
@@ -123,7 +123,7 @@ def test_notify_wakes_as_many_as_it_says(world: World) -> None:
     assert results == [True, True, False]
 
 
-def test_a_wait_that_nobody_ends_times_out(world: World) -> None:
+def test_wait_without_notify_times_out(world: World) -> None:
     condition = world.clock.new_condition()
 
     def waiter() -> None:
@@ -136,7 +136,7 @@ def test_a_wait_that_nobody_ends_times_out(world: World) -> None:
     assert world.log == [(70, "timed out")]
 
 
-def test_a_reentrant_lock_belongs_to_one_actor(world: World) -> None:
+def test_reentrant_lock_belongs_to_one_actor(world: World) -> None:
     lock = SimulatedReentrantLock(world.hub)
 
     def holder() -> None:
@@ -158,7 +158,7 @@ def test_a_reentrant_lock_belongs_to_one_actor(world: World) -> None:
     assert world.log == [(30, "gave up"), (100, "released"), (100, "taken")]
 
 
-def test_a_lock_is_released_by_who_holds_it(world: World) -> None:
+def test_lock_is_released_only_by_its_holder(world: World) -> None:
     lock = SimulatedReentrantLock(world.hub)
 
     def release() -> None:
@@ -175,7 +175,7 @@ def test_a_lock_is_released_by_who_holds_it(world: World) -> None:
     assert world.log == [(0, "caught")]
 
 
-def test_a_thread_is_joined(world: World) -> None:
+def test_thread_can_be_joined(world: World) -> None:
     threads: list[SimulatedThread] = []
 
     def run() -> None:
@@ -226,7 +226,7 @@ def test_actor_exception_ends_the_run(world: World) -> None:
         world.run()
 
 
-def test_waiting_for_what_cannot_happen_is_an_error(world: World) -> None:
+def test_deadlock_is_an_error(world: World) -> None:
     condition = world.clock.new_condition()
 
     def waiter() -> None:
@@ -238,7 +238,7 @@ def test_waiting_for_what_cannot_happen_is_an_error(world: World) -> None:
         world.run()
 
 
-def test_going_round_without_waiting_is_an_error(world: World) -> None:
+def test_busy_loop_is_an_error(world: World) -> None:
     def spinner() -> None:
         while True:
             world.clock.sleep_ms(0)
@@ -248,7 +248,7 @@ def test_going_round_without_waiting_is_an_error(world: World) -> None:
         world.run()
 
 
-def test_a_loop_that_feeds_itself_is_an_error(world: World) -> None:
+def test_endless_callbacks_are_an_error(world: World) -> None:
     def again() -> None:
         world.loop.call_soon(again)
 
@@ -267,12 +267,12 @@ def test_run_beyond_its_limit_is_an_error(world: World) -> None:
         world.run(1_000)
 
 
-def test_only_actors_wait(world: World) -> None:
+def test_only_actors_can_wait(world: World) -> None:
     with pytest.raises(SimulationError, match="only actors can wait"):
         world.clock.sleep_ms(1)
 
 
-def test_closing_ends_actors_wherever_they_are() -> None:
+def test_close_ends_waiting_actors() -> None:
     world = World()
     condition = world.clock.new_condition()
     ended: list[str] = []
@@ -292,7 +292,7 @@ def test_closing_ends_actors_wherever_they_are() -> None:
     assert ended == ["waiter"]
 
 
-def test_one_actor_ends_another(world: World) -> None:
+def test_actor_can_end_another_actor(world: World) -> None:
     ended: list[str] = []
 
     def victim() -> None:

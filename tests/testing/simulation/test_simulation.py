@@ -42,7 +42,7 @@ def consumer(simulation: Simulation, name: str = "reader", **settings: object) -
     )
 
 
-def test_records_go_round_and_minutes_pass_in_a_moment() -> None:
+def test_records_round_trip_in_simulated_time() -> None:
     read: list[bytes | None] = []
     with Simulation(seed=1, brokers=3) as simulation:
         simulation_start_ms = simulation.clock.now_ms()
@@ -84,7 +84,7 @@ def test_acknowledged_records_survive_their_leader() -> None:
         assert [record.value for record in simulation.cluster.log_records(TP)] == [b"one", b"two"]
 
 
-def test_waiting_for_memory_and_for_a_flush() -> None:
+def test_sends_and_flushes_wait_in_simulated_time() -> None:
     with Simulation(seed=3, brokers=1) as simulation:
         simulation.create_topic(TOPIC)
 
@@ -108,7 +108,7 @@ def test_waiting_for_memory_and_for_a_flush() -> None:
         simulation.run()
 
 
-def test_a_callback_is_inside_of_the_senders_thread() -> None:
+def test_callbacks_run_in_the_sender_thread() -> None:
     told: list[int] = []
     with Simulation(seed=4, brokers=1) as simulation:
 
@@ -165,7 +165,7 @@ class _Owner(ConsumerRebalanceListener):
 
 
 @pytest.mark.filterwarnings("ignore:.* was not closed:ResourceWarning")  # a killed process closes nothing
-def test_partitions_of_a_crashed_process_go_to_others() -> None:
+def test_partitions_of_a_crashed_process_are_reassigned() -> None:
     owners = [_Owner(), _Owner()]
     with Simulation(seed=6, brokers=1, num_partitions=4) as simulation:
         simulation.create_topic(TOPIC, partitions=4)
@@ -192,7 +192,7 @@ def test_partitions_of_a_crashed_process_go_to_others() -> None:
         environments[1].crash(staying)
 
 
-def test_a_topic_is_made_once() -> None:
+def test_topic_can_be_created_only_once() -> None:
     with Simulation(seed=7, brokers=2) as simulation:
         simulation.create_topic(TOPIC, partitions=2, replication_factor=2, configs={"min.insync.replicas": "2"})
         assert simulation.cluster.isr(TP) == [1, 2]
@@ -200,7 +200,7 @@ def test_a_topic_is_made_once() -> None:
             simulation.create_topic(TOPIC)
 
 
-def test_an_application_that_never_ends_is_an_error() -> None:
+def test_application_that_never_ends_is_an_error() -> None:
     with Simulation(seed=8, brokers=1) as simulation:
 
         def wait() -> None:
@@ -211,7 +211,7 @@ def test_an_application_that_never_ends_is_an_error() -> None:
             simulation.run(limit_ms=500)
 
 
-def test_the_seed_decides() -> None:
+def test_seed_determines_the_history() -> None:
     def history(seed: int) -> list[tuple[int, str, str]]:
         with Simulation(seed, brokers=3) as simulation:
             simulation.cluster.faults.delay("*", "*", 1, jitter_ms=20)
@@ -229,7 +229,7 @@ def test_the_seed_decides() -> None:
     assert history(1) != history(2)
 
 
-def test_without_greenlet_it_is_said_what_to_install() -> None:
+def test_error_without_greenlet_says_how_to_install_it() -> None:
     code = "import sys; sys.modules['greenlet'] = None; from pykclient.testing.simulation import Simulation"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: simulation needs greenlet: pip install pykclient[simulation]" in run.stderr
@@ -240,7 +240,7 @@ def test_only_the_simulation_needs_greenlet() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_consumer_asks_who_does_not_lead_no_more_often_than_its_backoff_says() -> None:
+def test_fetches_from_a_nonleader_respect_the_backoff() -> None:
     read: list[int] = []
     with Simulation(seed=1, brokers=1) as simulation:
         simulation.create_topic(TOPIC)
@@ -265,7 +265,7 @@ def test_a_consumer_asks_who_does_not_lead_no_more_often_than_its_backoff_says()
         assert read[0] <= start_ms + 2_000 + 50
 
 
-def test_a_dns_that_hangs_holds_up_one_broker_alone() -> None:
+def test_hanging_dns_delays_only_one_broker() -> None:
     """Only records for the broker with the hanging lookup wait; they are sent once its name resolves."""
     with Simulation(seed=12, brokers=3) as simulation:
         simulation.create_topic(TOPIC, partitions=3)
@@ -295,7 +295,7 @@ def test_a_dns_that_hangs_holds_up_one_broker_alone() -> None:
 
 
 @pytest.mark.parametrize("what", ["hang", "fail"])
-def test_a_client_starts_although_a_bootstrap_server_has_no_address(what: str) -> None:
+def test_client_starts_with_an_unresolvable_bootstrap_server(what: str) -> None:
     with Simulation(seed=13, brokers=3) as simulation:
         simulation.create_topic(TOPIC)
         environment = simulation.environment("writer")

@@ -22,12 +22,12 @@ from tests.testing.transaction.conversation import ANSWERS, COMMIT, ROUNDS, Tran
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_answers_are_kafkas(any_kafka: AnyKafka, name: str) -> None:
+def test_responses_equal_kafkas(any_kafka: AnyKafka, name: str) -> None:
     expected = json.loads(ANSWERS.read_text())[name]
     assert converse(any_kafka, name) == expected
 
 
-def test_records_are_kafkas(any_kafka: AnyKafka) -> None:
+def test_records_equal_kafkas(any_kafka: AnyKafka) -> None:
     """Each record of a transactional id decodes, and encodes to the same bytes."""
     conversation = TransactionConversation(any_kafka)
     me = conversation.started()

@@ -68,7 +68,7 @@ def test_transactions_are_all_or_nothing(version: int) -> None:
 @BOTH
 @pytest.mark.parametrize("committed", [COMMIT, ABORT])
 @pytest.mark.parametrize("fail", [kill, move])
-def test_a_new_coordinator_writes_the_markers_of_a_decided_transaction(
+def test_new_coordinator_writes_markers_of_a_decided_transaction(
     version: int, committed: bool, fail: Callable[[TransactionHarness, TopicPartition], int]
 ) -> None:
     cluster = TransactionHarness(version)
@@ -92,7 +92,7 @@ def test_a_new_coordinator_writes_the_markers_of_a_decided_transaction(
 
 @BOTH
 @pytest.mark.parametrize("fail", [kill, move])
-def test_an_open_transaction_goes_on_with_another_coordinator(
+def test_open_transaction_continues_with_another_coordinator(
     version: int, fail: Callable[[TransactionHarness, TopicPartition], int]
 ) -> None:
     cluster = TransactionHarness(version)
@@ -106,7 +106,7 @@ def test_an_open_transaction_goes_on_with_another_coordinator(
 
 
 @BOTH
-def test_the_coordinator_dies_before_its_decision_is_replicated(version: int) -> None:
+def test_coordinator_death_before_replication_gives_one_outcome(version: int) -> None:
     """The producer does not know the outcome, asks the new coordinator, and gets the same one as all readers."""
     cluster = TransactionHarness(version)
     producer = started(cluster)
@@ -179,7 +179,7 @@ def test_partitions_of_deleted_topics_need_no_marker(version: int) -> None:
 
 @BOTH
 @pytest.mark.parametrize("committed", [COMMIT, ABORT])
-def test_a_lost_response_to_markers_does_no_harm(version: int, committed: bool) -> None:
+def test_lost_marker_response_does_no_harm(version: int, committed: bool) -> None:
     cluster = TransactionHarness(version)
     producer = started(cluster)
     assert producer.write(b"a") == 0
@@ -194,7 +194,7 @@ def test_a_lost_response_to_markers_does_no_harm(version: int, committed: bool) 
 
 
 @BOTH
-def test_transactions_time_out(version: int) -> None:
+def test_open_transactions_time_out(version: int) -> None:
     cluster = TransactionHarness(version)
     slow = started(cluster, "slow", 5_000)
     patient = started(cluster, "patient", 60_000)
@@ -219,7 +219,7 @@ def test_transactions_time_out(version: int) -> None:
 
 
 @BOTH
-def test_a_fence_that_cannot_be_written_is_tried_again_in_the_same_epoch(version: int) -> None:
+def test_failed_fence_is_retried_in_the_same_epoch(version: int) -> None:
     cluster = TransactionHarness(version, **{"request.timeout.ms": 2_000, "zookeeper.session.timeout.ms": 20_000})
     producer = started(cluster, timeout_ms=3_000)
     assert producer.write(b"a") == 0
@@ -243,7 +243,7 @@ def test_a_fence_that_cannot_be_written_is_tried_again_in_the_same_epoch(version
 
 
 @BOTH
-def test_a_new_producer_fences_the_old_one(version: int) -> None:
+def test_new_producer_fences_the_old_one(version: int) -> None:
     cluster = TransactionHarness(version)
     old = started(cluster)
     assert old.write(b"old") == 0
@@ -260,7 +260,7 @@ def test_a_new_producer_fences_the_old_one(version: int) -> None:
 
 
 @BOTH
-def test_a_late_request_cannot_open_a_transaction_for_ever(version: int) -> None:
+def test_late_request_does_not_reopen_a_transaction(version: int) -> None:
     """The question whether the transaction has the partition reaches the coordinator after the abort."""
     cluster = TransactionHarness(version)
     producer = started(cluster, timeout_ms=2_000)
@@ -306,7 +306,7 @@ def test_restarted_brokers_know_open_and_aborted_transactions(version: int) -> N
 
 
 @BOTH
-def test_followers_that_become_leaders_know_open_transactions(version: int) -> None:
+def test_new_leaders_know_open_transactions(version: int) -> None:
     cluster = TransactionHarness(version)
     producer = started(cluster)
     assert producer.write(b"a") == 0
@@ -326,7 +326,7 @@ def test_followers_that_become_leaders_know_open_transactions(version: int) -> N
 @BOTH
 @pytest.mark.parametrize("committed", [COMMIT, ABORT])
 @pytest.mark.parametrize("fail", [kill, move])
-def test_offsets_of_a_transaction_outlive_the_group_coordinator(
+def test_transactional_offsets_survive_the_group_coordinator(
     version: int, committed: bool, fail: Callable[[TransactionHarness, TopicPartition], int]
 ) -> None:
     cluster = TransactionHarness(version)
@@ -349,7 +349,7 @@ def test_offsets_of_a_transaction_outlive_the_group_coordinator(
 
 
 @BOTH
-def test_a_former_coordinator_is_fenced(version: int) -> None:
+def test_former_coordinator_is_fenced(version: int) -> None:
     cluster = TransactionHarness(version)
     producer = started(cluster)
     move(cluster, TRANSACTIONS)
@@ -373,7 +373,7 @@ def test_a_former_coordinator_is_fenced(version: int) -> None:
     assert cluster.committed(TP0) == [b"a", b"b"]
 
 
-def test_a_marker_of_an_earlier_transaction_is_refused() -> None:
+def test_marker_of_an_earlier_transaction_is_refused() -> None:
     """With version 2, a marker that arrives late cannot end the next transaction of its producer."""
     cluster = TransactionHarness(2)
     producer = started(cluster)
@@ -394,7 +394,7 @@ def test_a_marker_of_an_earlier_transaction_is_refused() -> None:
     assert not cluster.is_stable(TP0)
 
 
-def test_epochs_are_used_up() -> None:
+def test_exhausted_epochs_get_a_new_producer_id() -> None:
     """A producer gets a new id in time, and a retry of the request that brought it gets the same one."""
     cluster = TransactionHarness(2)
     producer = started(cluster)
@@ -418,7 +418,7 @@ def test_epochs_are_used_up() -> None:
 
 
 @BOTH
-def test_a_producer_in_the_last_epoch_can_be_fenced(version: int) -> None:
+def test_producer_in_the_last_epoch_can_be_fenced(version: int) -> None:
     cluster = TransactionHarness(version)
     producer = started(cluster)
     first_id = producer.producer_id
@@ -462,7 +462,7 @@ def test_idle_transactional_ids_expire() -> None:
     assert again.epoch == 0
 
 
-def test_a_decision_needs_enough_replicas() -> None:
+def test_decision_needs_enough_replicas() -> None:
     cluster = TransactionHarness(2, **{"replica.lag.time.max.ms": 1_000})
     producer = started(cluster)
     assert producer.write(b"a") == 0
@@ -483,7 +483,7 @@ def test_a_decision_needs_enough_replicas() -> None:
     assert cluster.committed(TP0) == [b"a"]
 
 
-def test_the_same_schedule_gives_the_same_history() -> None:
+def test_same_schedule_gives_the_same_history() -> None:
     def history() -> list[tuple[int, int]]:
         cluster = TransactionHarness(2)
         producers = [started(cluster, f"txn-{number}") for number in range(3)]

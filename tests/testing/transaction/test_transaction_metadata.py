@@ -55,7 +55,7 @@ def metadata(state: TransactionState = EMPTY, epoch: int = 3, **values: int) -> 
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(TRANSITIONS, TRANSITIONS)))
-def test_the_table_has_these_edges_and_no_others(state: TransactionState, to: TransactionState) -> None:
+def test_only_listed_transitions_are_allowed(state: TransactionState, to: TransactionState) -> None:
     if (state, to) in EDGES:
         assert transaction_state.move(state, to) is to
     else:
@@ -74,7 +74,7 @@ def test_only_one_transition_is_pending() -> None:
         one.complete_transition_to(transit)
 
 
-def test_a_transition_that_does_not_fit_is_not_applied() -> None:
+def test_unfitting_transition_is_not_applied() -> None:
     one, other = metadata(), metadata(epoch=9)
     one.prepare_increment_producer_epoch(60_000, None, 10)
     with pytest.raises(IllegalStateError):
@@ -89,7 +89,7 @@ def test_a_transition_that_does_not_fit_is_not_applied() -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_transaction_from_its_beginning_to_its_end(version: int, committed: bool) -> None:
+def test_transaction_passes_all_states(version: int, committed: bool) -> None:
     one = metadata()
     one.complete_transition_to(one.prepare_add_partitions([TP1, TP0], 10, version))
     one.complete_transition_to(one.prepare_add_partitions([TP0], 20, version))
@@ -108,13 +108,13 @@ def test_a_transaction_from_its_beginning_to_its_end(version: int, committed: bo
     assert (one.txn_start_ms, list(one.topic_partitions)) == (50, [TP1])
 
 
-def test_partitions_are_removed_while_markers_are_written() -> None:
+def test_partitions_are_removed_only_while_markers_are_written() -> None:
     one = metadata(ONGOING)
     with pytest.raises(IllegalStateError):
         one.remove_partition(TP0)
 
 
-def test_the_epoch_of_a_producer_that_continues() -> None:
+def test_continuing_producer_increments_its_epoch() -> None:
     one = metadata()
     one.complete_transition_to(one.prepare_increment_producer_epoch(1_000, 3, 10))
     assert (one.producer_epoch, one.last_producer_epoch, one.txn_timeout_ms) == (4, 3, 1_000)
@@ -129,7 +129,7 @@ def test_the_epoch_of_a_producer_that_continues() -> None:
         one.prepare_increment_producer_epoch(1_000, 4, 40)
 
 
-def test_a_failed_fence_is_repeated_in_its_epoch() -> None:
+def test_failed_fence_is_repeated_in_its_epoch() -> None:
     one = metadata(ONGOING)
     assert one.prepare_fence_producer_epoch().producer_epoch == 4
     one.pending_state, one.producer_epoch, one.has_failed_epoch_fence = None, 4, True
@@ -144,7 +144,7 @@ def test_a_failed_fence_is_repeated_in_its_epoch() -> None:
         last.prepare_abort_or_commit(PREPARE_COMMIT, 2, -1, 10, no_partition_added=False)
 
 
-def test_a_new_producer_id_takes_over_when_the_markers_are_written() -> None:
+def test_new_producer_id_applies_after_the_markers() -> None:
     one = metadata(ONGOING, MAX_EPOCH - 1)
     one.complete_transition_to(one.prepare_abort_or_commit(PREPARE_COMMIT, 2, 2000, 10, no_partition_added=False))
     assert (one.producer_id, one.next_producer_id, one.producer_epoch) == (1000, 2000, MAX_EPOCH)
@@ -152,7 +152,7 @@ def test_a_new_producer_id_takes_over_when_the_markers_are_written() -> None:
     assert (one.producer_id, one.prev_producer_id, one.next_producer_id, one.producer_epoch) == (2000, 1000, -1, 0)
 
 
-def test_an_expired_id_is_never_completed() -> None:
+def test_expired_id_is_never_completed() -> None:
     one = metadata(COMPLETE_COMMIT)
     transit = one.prepare_dead()
     with pytest.raises(IllegalStateError):
@@ -191,7 +191,7 @@ def test_records_are_read_as_they_were_written(state: TransactionState, version:
     assert told == ((999, 2000, 2) if version else (-1, -1, 0))
 
 
-def test_rubbish_is_recognized() -> None:
+def test_unreadable_log_entries_are_recognized() -> None:
     assert transaction_log.read_key(b"\x00\x07\x00\x01x") is None
     value = bytearray(
         transaction_log.value_to_bytes(metadata().prepare_increment_producer_epoch(1, None, 2), transaction_version=0)
