@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import command, report, results
 from benchmarks.spark.cases import CASES, GOALS, SINKS, SOURCES, TABLES
+from benchmarks.spark.processes import keep_orphans
 from benchmarks.spark.runner import SparkRunner, session
 from tests.kafka.cluster import KafkaCluster
 from tests.spark import session as tested
@@ -68,6 +69,7 @@ def main(words: list[str] | None = None) -> None:
     try:
         if arguments.unzipped:
             os.environ["SPARK_HOME"] = str(home_without_zip(folder / "home"))
+        keep_orphans()
         with KafkaCluster(brokers=1, throughput=True) as cluster:
             spark = session(folder, dict(arguments.conf))
             options = dict(arguments.option)

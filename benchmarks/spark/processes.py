@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def keep_orphans() -> None:
+    """Become the parent of processes below this one whose parent ends.
+
+    Spark's daemon may end before its Python workers, whose CPU time would be lost with them. As nobody waits for them
+    here, their times can be read even when they have ended.
+
+    Raises:
+        OSError: the system cannot do that.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this process cannot become the parent of orphans")
 
 
 class Cpu(NamedTuple):
@@ -21,6 +37,7 @@ class Cpu(NamedTuple):
 
 
 class _Times(NamedTuple):
+    name: str
     parent: int
     own_s: float
     ended_children_s: float
@@ -35,18 +52,24 @@ def _times() -> dict[int, _Times]:
             continue
         fields = text[text.rindex(")") + 2 :].split()
         own, ended = (sum(map(int, fields[at : at + 2])) / _TICKS_PER_S for at in (11, 13))
-        found[int(folder.name)] = _Times(int(fields[1]), own, ended)
+        name = text[text.index("(") + 1 : text.rindex(")")]
+        found[int(folder.name)] = _Times(name, int(fields[1]), own, ended)
     return found
 
 
 def cpu(jvm: int, broker: int | None) -> Cpu:
-    """Return the CPU times of these process ids so far. All child processes of the JVM run Python."""
+    """Return the CPU times of these process ids so far. All child processes of the JVM run Python.
+
+    After ``keep_orphans`` those of them count that have lost their parent. Others that run Python below this process
+    must not begin or end meanwhile.
+    """
     times = _times()
     children: dict[int, list[int]] = {}
     for id, found in times.items():
         children.setdefault(found.parent, []).append(id)
     python_s = times[jvm].ended_children_s
-    below = list(children.get(jvm, []))
+    orphans = [id for id in children.get(os.getpid(), []) if id != jvm and times[id].name.startswith("python")]
+    below = [*children.get(jvm, []), *orphans]
     for id in below:
         python_s += times[id].own_s + times[id].ended_children_s
         below += children.get(id, [])

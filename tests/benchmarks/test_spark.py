@@ -136,3 +136,27 @@ def test_child_processes_count_as_python() -> None:
     assert used.python_s >= 0.9
     assert used.broker_s > 0
     assert used.since(used) == Cpu(0, 0, 0)
+
+
+#: A Python worker whose parent ends before it, below a process that keeps it.
+ORPHAN = """
+import os, subprocess, sys, time
+from benchmarks.spark.processes import cpu, keep_orphans
+keep_orphans()
+worker = "import time\\nwhile time.process_time() < 0.4: pass"
+daemon = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {worker!r}])"
+jvm = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {daemon!r}]); print(flush=True); input()"
+with subprocess.Popen([sys.executable, "-c", jvm], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+    started.stdout.readline()  # the daemon has ended
+    end = time.monotonic() + 30
+    while cpu(started.pid, None).python_s < 0.4 and time.monotonic() < end:
+        pass
+    print(cpu(started.pid, None).python_s)
+    started.communicate(b"\\n")
+"""
+
+
+def test_workers_that_outlive_their_parent_count_as_python() -> None:
+    command, root = [sys.executable, "-c", ORPHAN], Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, timeout=60)
+    assert float(done.stdout) >= 0.4
