@@ -136,7 +136,7 @@ def test_methods_that_subclasses_replace_serve_loops_and_send_and_wait() -> None
             assert producer.client._client_id == producer.config["client.id"]
         async with _AIOConsumer("orders", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
             async for record in consumer:
-                assert record.headers == [("a", b"1")]
+                assert record.headers == (("a", b"1"),)
                 break
             assert consumer.count == 1
             assert consumer._client._bootstrap_servers == [servers]

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 from pykclient.cli.output import Schemas
 from pykclient.cli.problems import BadInputError, CommandError, UsageError
 from pykclient.cli.session import Session
+from pykclient.producer.columns import BatchFuture  # now, so that Ctrl-C after the first line interrupts no import
 from pykclient.record.lines import split_lines
 from pykclient.record.row_columns import BytesColumn
 
 if TYPE_CHECKING:
     from pykclient.cli.formats import Writer
-    from pykclient.producer.columns import BatchFuture
     from pykclient.producer.future import FutureRecordMetadata
     from pykclient.producer.kafka_producer import KafkaProducer
     from pykclient.types import Header

@@ -377,7 +377,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
         return metrics.metrics if checked_flag(raw, "raw") else metrics.by_group()
 
     def _registry(self, call: str) -> Metrics:
-        self._ensure_usable()
+        if self._refusal is not None:
+            raise self._refusal_error()  # without a pause: exporters read the metrics of many clients
         ensure_not_interrupting(call)
         return self._components.metrics
 

@@ -469,6 +469,9 @@ class SendMethods(SendState, Generic[K, V]):
     def _refused(self) -> KafkaError:
         """Return the error of a call that is refused."""
         self._rest(SHORT_PAUSE_MS)
+        return self._refusal_error()
+
+    def _refusal_error(self) -> KafkaError:
         if self._refusal is None:
             return IllegalStateError("the producer is in use")
         return UseAfterForkError(self._refusal) if self._refusal == FORKED else IllegalStateError(self._refusal)
