@@ -23,7 +23,7 @@ _INTS: Final = {4: struct.Struct("=i"), 8: struct.Struct("=q")}
 
 
 class Part:
-    """How the values of a column, or of a part of one, are written. Thread: any, as nothing writes to it.
+    """A column to be written, or a part of one: its buffers and its form. Thread: any, as nothing writes to it.
 
     Row ``i`` is at ``first + i`` in the buffers. ``offsets`` are of int32 or int64.
     """
