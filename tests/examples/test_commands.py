@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,10 +16,21 @@ import pytest
 import examples
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.admin import Admin
-from pykclient.testing import EmbeddedCluster
+from pykclient.schema_registry import Schema, SchemaRegistryClient
+from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 
 ROOT = Path(examples.__file__).parents[1]
-PAGES = ("README.md", "docs/quickstart.md", "docs/cli.md", "docs/testing.md", "docs/tutorials/order-service.md")
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/cli.md",
+    "docs/testing.md",
+    "docs/tutorials/order-service.md",
+    "docs/spark.md",
+)
+#: A record schema that the commands of the page on schemas register, and a later form of it.
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "number", "type": "long"}]}
+LATER_ORDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "item", "type": "string", "default": ""}]}
 #: Commands that run until somebody ends them. They are ended once they have printed a line.
 ENDLESS = re.compile(r"--watch|^pykclient embedded")
 #: Commands that do not run here, and why.
@@ -38,7 +50,7 @@ def commands(page: str) -> list[str]:
     blocks = re.findall(r"^```(\w*).*?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     shown = [line for language, block in blocks if language in {"", "console"} for line in block.splitlines()]
     lines = [re.sub(r"\s{2,}#.*", "", line).removeprefix("$ ").strip() for line in shown]
-    return [line for line in lines if re.search(r"(^|\| )pykclient ", line)]
+    return [line for line in lines if re.search(r"(^|\| )(pykclient|python -m pykclient\S*) ", line)]
 
 
 @pytest.fixture
@@ -70,13 +82,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: str, servers: str, folder: Path) -> int:
-    """Run a line of a shell, and return its exit code; 0 for an endless command that has printed a line."""
+def run(command: str, servers: str, folder: Path, **settings: str) -> int:
+    """Run a line of a shell, and return its exit code; 0 for an endless command that has printed a line.
+
+    ``settings`` are environment variables.
+    """
     line = command + ANSWERS.get(command, "")
     line = re.sub(r"(localhost|broker1):9092", servers.split(",", maxsplit=1)[0], line)
     line = line.replace("--port 9092", "--port 0")
     line = re.sub(r"(^|\| )pykclient ", rf"\1{sys.executable} -m pykclient ", line)
-    environment = {**os.environ, "PYKCLIENT_BOOTSTRAP_SERVERS": servers, "XDG_CONFIG_HOME": str(folder)}
+    line = re.sub(r"(^|\| )python ", rf"\1{sys.executable} ", line)
+    environment = {**os.environ, "PYKCLIENT_BOOTSTRAP_SERVERS": servers, "XDG_CONFIG_HOME": str(folder), **settings}
     endless = ENDLESS.search(command) is not None
     process = subprocess.Popen(
         ["bash", "-o", "pipefail", "-c", line],
@@ -108,6 +124,68 @@ def test_commands_of_a_page_succeed(page: str, cluster: EmbeddedCluster, folder:
     if page == "docs/cli.md":
         assert {*NOT_RUN, *ANSWERS} <= set(commands(page))
     assert {command: code for command in found if (code := run(command, cluster.bootstrap_servers, folder))} == {}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_commands_of_the_schema_page_succeed(folder: Path) -> None:
+    pytest.importorskip("click")
+    pytest.importorskip("fastavro")
+    (folder / "order.avsc").write_text(json.dumps(LATER_ORDER), encoding="utf-8")
+    (folder / "orders.jsonl").write_text('{"number": 7, "item": "tea"}\n', encoding="utf-8")
+    found = commands("docs/schemas.md")
+    assert len(found) == 7
+    with EmbeddedCluster() as cluster, EmbeddedSchemaRegistry() as registry:
+        for topic in ("orders", "orders-dead"):
+            cluster.create_topic(topic, partitions=1)
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            client.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO"))
+        codes = {
+            command: run(command, cluster.bootstrap_servers, folder, SCHEMA_REGISTRY_URL=registry.url)
+            for command in found[:-1]
+        }
+        assert codes == dict.fromkeys(found[:-1], 0)
+        # The last one follows the topic until it is interrupted. It prints a record, and so has joined its group.
+        assert "--exit" not in found[-1]
+        command = f"{found[-1]} -o beginning --exit"
+        assert run(command, cluster.bootstrap_servers, folder, SCHEMA_REGISTRY_URL=registry.url) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_commands_of_the_confluent_page_run_a_program_and_its_tests(folder: Path) -> None:
+    program = "import confluent_kafka, pykclient\nassert confluent_kafka.Producer.__module__.startswith('pykclient')\n"
+    (folder / "app.py").write_text(program, encoding="utf-8")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_app.py").write_text(f"def test_app():\n    import app\n\n{program}", encoding="utf-8")
+    found = commands("docs/from-confluent.md")
+    assert len(found) == 2
+    assert {command: run(command, "localhost:1", folder) for command in found} == dict.fromkeys(found, 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_commands_of_the_fastapi_tutorial_store_an_order(folder: Path) -> None:
+    pytest.importorskip("uvicorn")
+    page = (ROOT / "docs/tutorials/fastapi.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```console\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    _, serve, order = block.splitlines()
+    with EmbeddedCluster() as cluster:
+        for topic in ("orders", "shipments"):
+            cluster.create_topic(topic, partitions=1)
+        server = subprocess.Popen(
+            [sys.executable, "-m", *serve.split(), "--port", "0"],
+            cwd=ROOT,
+            env={**os.environ, "BOOTSTRAP_SERVERS": cluster.bootstrap_servers},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stderr is not None
+            port = next(found[1] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+            command = order.replace("localhost:8000", f"127.0.0.1:{port}")
+            response = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+            assert json.loads(response.stdout) == {"partition": 0, "offset": 0}
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=60)
 
 
 def test_new_partitions_of_the_command_line_page(cluster: EmbeddedCluster, folder: Path) -> None:
