@@ -20,7 +20,6 @@ from pykclient.confluent import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
-    ConcurrentModificationException,
     Consumer,
     DeserializingConsumer,
     IllegalStateException,
@@ -793,21 +792,6 @@ def test_consumer_cannot_be_closed_by_on_assign(cluster: EmbeddedCluster) -> Non
         with pytest.raises(KafkaException, match=r"when poll\(\) has returned"):
             _until(consumer, lambda: False)
         assert len(consumer.assignment()) == 2  # it is still a member
-
-
-def test_consumer_that_another_thread_uses_stays_open(cluster: EmbeddedCluster) -> None:
-    with _consumer(cluster) as consumer:
-        consumer.subscribe(["t"])
-        _until(consumer, lambda: len(consumer.assignment()) == 2)
-        held = cluster.faults.hold("Fetch")
-        polling = threading.Thread(target=consumer.poll, args=(1.0,))
-        polling.start()
-        cluster.wait_for(lambda: held.hits)
-        with pytest.raises(ConcurrentModificationException):
-            consumer.close()
-        cluster.faults.clear()
-        polling.join()
-        assert len(consumer.assignment()) == 2
 
 
 def test_values_can_be_pickled_and_clients_cannot(cluster: EmbeddedCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors
@@ -22,6 +23,7 @@ from pykclient.confluent.kafka_error import (
 )
 from pykclient.confluent.message import ConsumingState, Message, place_of
 from pykclient.confluent.topic_partition import TopicPartition, encoded_group_metadata
+from pykclient.confluent.turns import SHARED_SLICE_S, Turns, in_turn
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.system_time import monotonic_ms
@@ -82,7 +84,8 @@ class Consumer(ConsumingState, Client):
     """A consumer with confluent-kafka's methods: ``poll`` returns one message, an error as a message, or None.
 
     Create it with a dict of librdkafka's properties, ``group.id`` among them. Properties and defaults are librdkafka's;
-    see docs/from-confluent.md. Thread: one at a time.
+    see docs/from-confluent.md. Thread: any. Calls wait for each other, as far as ``poll`` and ``consume`` let others
+    pass while they wait for messages.
     """
 
     _kind = "consumer"
@@ -97,6 +100,8 @@ class Consumer(ConsumingState, Client):
             ValueError: there is no ``group.id``.
         """
         configuration = Configuration(CONSUMER, args, kwargs)
+        self.turns = Turns()
+        self._hand = Lock()
         super().__init__(configuration)
         settings = configuration.native()
         if "oauth_cb" in configuration.callbacks:
@@ -150,6 +155,7 @@ class Consumer(ConsumingState, Client):
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
+    @in_turn
     def subscribe(
         self,
         topics: list[str],
@@ -203,6 +209,7 @@ class Consumer(ConsumingState, Client):
         self._reported_missing.intersection_update(names)
         self._missing.clear()
 
+    @in_turn
     def unsubscribe(self) -> None:
         """Leave the group, and give up all partitions.
 
@@ -275,6 +282,7 @@ class Consumer(ConsumingState, Client):
 
     # --- assignment ------------------------------------------------------------------------------------------------
 
+    @in_turn
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, from their offsets.
 
@@ -302,6 +310,7 @@ class Consumer(ConsumingState, Client):
         self._assigned = set(natives)
         self._seek_all(inner, wanted)
 
+    @in_turn
     def unassign(self, *_: Any) -> None:
         """Stop reading all partitions. Arguments are ignored, as in confluent-kafka.
 
@@ -318,6 +327,7 @@ class Consumer(ConsumingState, Client):
         self._assigned = set()
         self._drop_all()
 
+    @in_turn
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions, too, from their offsets.
 
@@ -341,6 +351,7 @@ class Consumer(ConsumingState, Client):
         self._call(lambda: inner.assign(self._assigned))
         self._seek_all(inner, wanted)
 
+    @in_turn
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions.
 
@@ -434,12 +445,14 @@ class Consumer(ConsumingState, Client):
 
     # --- messages --------------------------------------------------------------------------------------------------
 
+    @in_turn
     def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
         if self._inner is None:
             raise RuntimeError(_CLOSED)
         found = self._take(1, deadline_of(timeout), now_ms)
         return found[0] if found else None
 
+    @in_turn
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[bytes, bytes]]:
         """Return up to ``num_messages`` messages; wait up to ``timeout`` seconds for the first ones.
 
@@ -482,6 +495,7 @@ class Consumer(ConsumingState, Client):
                 found.append(error)
                 break
             self._raise_callback_error()
+            self.turns.pass_on()
             if left <= 0 and not self._chunks and not len(self.events):
                 eof = self._next_eof()
                 if eof is not None:
@@ -523,6 +537,8 @@ class Consumer(ConsumingState, Client):
             return None
         if self.looks:
             wait_s = min(wait_s, 0.1)
+        if self.turns.is_shared:
+            wait_s = min(wait_s, SHARED_SLICE_S)
         try:
             polled = inner.poll(int(wait_s * 1000 + 0.999), max_records=max(_CHUNK, wanted))
         except errors.ConcurrentModificationError as error:
@@ -640,7 +656,9 @@ class Consumer(ConsumingState, Client):
 
     def _go_on_with(self, partition: Native | None, records: list[ConsumerRecord[Any, Any]]) -> None:
         self._settle()
-        self._current_partition, self._records, self._at, self._settled_at = partition, records, 0, 0
+        self._records = []  # until all is consistent, as another thread may take a message that is at hand
+        self._current_partition, self._at, self._settled_at = partition, 0, 0
+        self._records = records
 
     def _settle(self) -> None:
         """Note the position after the message that was handed out last."""
@@ -661,6 +679,8 @@ class Consumer(ConsumingState, Client):
 
     def _drop(self, partitions: set[Native]) -> dict[Native, int]:
         """Drop the buffered messages of these partitions; return the offsets of the first of them."""
+        with self._hand:
+            self._next_tend_ms = 0  # another thread that wants a message at hand waits for its turn from now on
         self._settle()
         first: dict[Native, int] = {}
         if self._current_partition in partitions:
@@ -693,6 +713,7 @@ class Consumer(ConsumingState, Client):
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
+    @in_turn
     def store_offsets(
         self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
     ) -> None:
@@ -720,6 +741,7 @@ class Consumer(ConsumingState, Client):
             else:
                 each.error = KafkaError(KafkaError._STATE)
 
+    @in_turn
     def commit(
         self,
         message: Message[Any, Any] | None = None,
@@ -780,6 +802,7 @@ class Consumer(ConsumingState, Client):
             partition.error = error
         self.events.put(lambda: callback(error, partitions))
 
+    @in_turn
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the committed offsets; OFFSET_INVALID where there is none.
 
@@ -803,6 +826,7 @@ class Consumer(ConsumingState, Client):
             result.append(made)
         return result
 
+    @in_turn
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets after the messages that were consumed last; OFFSET_INVALID where there is none.
 
@@ -817,6 +841,7 @@ class Consumer(ConsumingState, Client):
             found.append(TopicPartition(each.topic, each.partition, place.offset, leader_epoch=place.leader_epoch))
         return found
 
+    @in_turn
     def seek(self, partition: TopicPartition) -> None:
         """Go to the offset of ``partition``.
 
@@ -838,6 +863,7 @@ class Consumer(ConsumingState, Client):
         known = any(each.topic == topic for each in self._assigned)
         return int(KafkaError._STATE if known else KafkaError._UNKNOWN_PARTITION)
 
+    @in_turn
     def give_back(self, messages: list[Message[bytes, bytes]]) -> None:
         """Undo that these messages, the last that were handed out, were handed out: later calls return them again."""
         first: dict[Native, int] = {}
@@ -858,6 +884,7 @@ class Consumer(ConsumingState, Client):
             if self._stores and native in self._stored:
                 self._stored[native] = self._positions[native]
 
+    @in_turn
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until ``resume``.
 
@@ -872,6 +899,7 @@ class Consumer(ConsumingState, Client):
         if natives:
             self._call(lambda: inner.pause(*natives), prefix="Failed to pause partitions: ")
 
+    @in_turn
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Return messages of these partitions again.
 
@@ -883,6 +911,7 @@ class Consumer(ConsumingState, Client):
         if natives:
             self._call(lambda: inner.resume(*natives), prefix="Failed to resume partitions: ")
 
+    @in_turn
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
@@ -915,6 +944,7 @@ class Consumer(ConsumingState, Client):
         start, end = inner._consumer.components.subscriptions.log_start_offset(native), inner.highwater(native)
         return OFFSET_INVALID if start is None else start, OFFSET_INVALID if end is None else end
 
+    @in_turn
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offsets at or after the times that the partitions have as offsets, in milliseconds.
 
@@ -1014,6 +1044,7 @@ class Consumer(ConsumingState, Client):
     def ensure_open(self) -> None:
         self.inner()
 
+    @in_turn
     def close(self) -> None:
         """Commit what was consumed if commits are automatic, leave the group, and release all resources.
 

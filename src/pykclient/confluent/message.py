@@ -228,9 +228,11 @@ def place_of(message: Message[Any, Any]) -> tuple[str, int, int]:
 
 
 class ConsumingState:
-    """The part of a Consumer through which its messages pass. Thread: one at a time."""
+    """The part of a Consumer through which its messages pass. Thread: any."""
 
     _inner: Any = None
+    #: Guards ``_at``: calls for messages that are at hand do not wait for their turn. The compiled form needs no lock.
+    _hand: Lock
     #: Records of one partition that were fetched, and the place of the next one to hand out.
     _records: list[ConsumerRecord[Any, Any]]
     _at: int
@@ -250,11 +252,12 @@ class ConsumingState:
             KafkaException: the consumer has failed permanently.
         """
         now_ms = monotonic_ms()
-        if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
-            self._last_poll_ms = now_ms
-            record = self._records[self._at]
-            self._at += 1
-            return consumed(record)
+        with self._hand:
+            if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
+                self._last_poll_ms = now_ms
+                record = self._records[self._at]
+                self._at += 1
+                return consumed(record)
         return self._poll(timeout, now_ms)
 
     def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
@@ -262,9 +265,11 @@ class ConsumingState:
 
     def _hand_out_current(self, found: list[Message[bytes, bytes]], wanted: int) -> None:
         """Add the messages of the records at hand to ``found``, until it has ``wanted``."""
-        begin, end = self._at, min(len(self._records), self._at + wanted - len(found))
-        self._at = max(begin, end)
-        found.extend(consumed(self._records[number]) for number in range(begin, end))
+        with self._hand:
+            records = self._records
+            begin, end = self._at, min(len(records), self._at + wanted - len(found))
+            self._at = max(begin, end)
+        found.extend(consumed(records[number]) for number in range(begin, end))
 
 
 # --- producing --------------------------------------------------------------------------------------------------------
