@@ -68,8 +68,8 @@ quick: $(QUICK)
 
 test-full: export PYTHONDONTWRITEBYTECODE =
 test-full: lint
-	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
-	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka' $(TWINNED) $(BOTH) $(ARGS)
+	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --hypothesis-profile fresh $(ARGS)
+	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile --hypothesis-profile fresh -m 'not java and not kafka' $(TWINNED) $(BOTH) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.kafka import artifacts
 from tests.kafka.cluster import KafkaCluster
@@ -31,9 +33,12 @@ from tests.support.unused import UnusedClusters
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# No deadline: tests must not fail because the machine is slow for a moment.
-settings.register_profile("pykclient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thousand", settings.get_profile("pykclient"), max_examples=1000)
+# No deadline: tests must not fail because the machine is slow for a moment. The same examples are drawn in each run, so
+# that only a change can fail; `make test-full` draws fresh ones.
+_PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("pykclient", derandomize=True, database=None, **_PATIENT)
+settings.register_profile("fresh", derandomize=False, print_blob=True, **_PATIENT)
+settings.register_profile("thousand", settings.get_profile("fresh"), max_examples=1000)
 settings.load_profile("pykclient")
 
 # A shell starts background programs with SIGINT ignored, and nohup those that it starts with SIGHUP ignored; programs
@@ -60,6 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(OptionalPackages())
     config.pluginmanager.register(UnusedClusters())
     gc.disable()  # until all tests are collected: many objects, hardly any garbage
+
+
+def pytest_sessionstart() -> None:
+    """Keep literals of the project out of examples that are the same in each run.
+
+    Hypothesis draws them too: with any literal that changes, the examples of all tests would.
+    """
+    if settings.default is not None and settings.default.derandomize:
+        providers._get_local_constants = Constants
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.random_mutants import cpu_limit, mutations
 from tests.random_mutants.explained import EXPLAINED
-from tests.random_mutants.mutations import AREAS, SOURCES, draw, mutations_of
+from tests.random_mutants.mutations import AREAS, SOURCES, Mutation, draw, mutations_of
 from tests.random_mutants.trial import unit_tests_of
 
 pytest_plugins = ["pytester"]
@@ -57,14 +57,24 @@ def test_every_kind_of_mutation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("area", AREAS)
 def test_each_mutation_is_valid_and_changes_the_code(area: str) -> None:
-    for mutation in draw(random.SystemRandom().randrange(1 << 32), 40, [area]):
+    check_mutations(draw(1, 10, [area]))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("area", AREAS)
+def test_each_of_many_fresh_mutations_is_valid_and_changes_the_code(area: str) -> None:
+    check_mutations(draw(random.SystemRandom().randrange(1 << 32), 40, [area]))
+
+
+def check_mutations(mutations: list[Mutation]) -> None:
+    for mutation in mutations:
         source = (SOURCES / f"{mutation.module}.py").read_bytes()
         assert ast.dump(ast.parse(mutation.apply(source))) != ast.dump(ast.parse(source)), mutation
 
 
 def test_a_seed_is_a_draw() -> None:
-    assert draw(7, 20) == draw(7, 20)
-    assert draw(7, 20) != draw(8, 20)
+    assert draw(7, 20, ["producer/transactions"]) == draw(7, 20, ["producer/transactions"])
+    assert draw(7, 20, ["producer/transactions"]) != draw(8, 20, ["producer/transactions"])
 
 
 def test_a_modules_own_tests_come_first() -> None:
