@@ -18,16 +18,18 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.errors import ConfigError, KafkaTimeoutError
 from pykclient.types import TopicPartition
+from tests.kafka.ports import refusing_port
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
 
 BOUND_S = 0.8
 
 
-def refusing() -> str:
-    """Return an address that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+@contextlib.contextmanager
+def refusing() -> Iterator[str]:
+    """An address that refuses connections."""
+    with refusing_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
@@ -117,18 +119,17 @@ def assert_named(servers: str, *parts: str, **settings: Any) -> None:
 
 
 def test_error_names_each_refusing_bootstrap_server() -> None:
-    first, second = refusing(), refusing()
-    assert_named(
-        f"{first},{second}",
-        "2 of 2 bootstrap servers could not be reached",
-        f"{first}: Connection refused",
-        f"{second}: Connection refused",
-    )
+    with refusing() as first, refusing() as second:
+        assert_named(
+            f"{first},{second}",
+            "2 of 2 bootstrap servers could not be reached",
+            f"{first}: Connection refused",
+            f"{second}: Connection refused",
+        )
 
 
 def test_error_names_the_reason_of_each_address() -> None:
-    refused = refusing()
-    with silent() as deaf:
+    with refusing() as refused, silent() as deaf:
         assert_named(
             f"{refused},{deaf}",
             f"{refused}: Connection refused",
@@ -147,13 +148,13 @@ def test_unresolvable_bootstrap_server_is_a_config_error() -> None:
 
 
 def test_error_names_the_unresolvable_one_of_two_servers() -> None:
-    refused = refusing()
-    assert_named(
-        f"{refused},no-such-host.invalid:9092",
-        "2 of 2 bootstrap servers",
-        f"{refused}: Connection refused",
-        "no-such-host.invalid:9092: ",
-    )
+    with refusing() as refused:
+        assert_named(
+            f"{refused},no-such-host.invalid:9092",
+            "2 of 2 bootstrap servers",
+            f"{refused}: Connection refused",
+            "no-such-host.invalid:9092: ",
+        )
 
 
 @pytest.mark.parametrize("servers", ["localhost:kafka", "localhost:99999", "", "a b:1"])
@@ -174,9 +175,9 @@ def test_error_says_that_the_server_expects_tls(tmp_path: Path) -> None:
 
 
 def test_one_reachable_bootstrap_server_of_three_is_enough(any_kafka: AnyKafka, topic: str) -> None:
-    with silent() as deaf:
+    with refusing() as refused, silent() as deaf:
         # A client that tries the silent address first waits for the request timeout, as Java's clients do.
-        servers = f"{refusing()},{any_kafka.bootstrap_servers},{deaf}"
+        servers = f"{refused},{any_kafka.bootstrap_servers},{deaf}"
         producer: KafkaProducer[bytes, bytes] = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=500)
         with producer:
             assert producer.send(topic, b"x").get(20).offset == 0

@@ -19,6 +19,7 @@ from pykclient.cli.doctor import Listener, connection_checks
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
+from tests.kafka.ports import refusing_port
 from tests.security.tokens import answering
 from tests.support.wait import eventually
 
@@ -103,9 +104,8 @@ def test_doctor_fails_at_dns_if_name_does_not_exist(steps: Any) -> None:
 
 
 def test_doctor_fails_at_tcp_if_the_connection_is_refused(pykclient: Pykclient) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with refusing_port() as port:
+        address = f"127.0.0.1:{port}"
         result = Pykclient()("doctor", "-b", address)
     assert result.code == 1
     assert f"FAILED  TCP           {address}: Connection refused" in result.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from pykclient.admin import Admin
 from pykclient.errors import KafkaError
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
+from tests.kafka.ports import refusing_port
 
 #: The longest wait of a client in these tests, in milliseconds.
 WAIT_MS = 800
@@ -91,10 +91,10 @@ def tls_cluster() -> Iterator[EmbeddedCluster]:
 
 @ways
 def test_error_names_unused_address(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-    cause = f"{address}: Connection refused, nothing listens there"
-    text = said(cause, way, {"bootstrap.servers": address}, monkeypatch)
+    with refusing_port() as port:
+        address = f"127.0.0.1:{port}"
+        cause = f"{address}: Connection refused, nothing listens there"
+        text = said(cause, way, {"bootstrap.servers": address}, monkeypatch)
     assert "Check that the brokers are up and that bootstrap.servers names them" in text
 
 

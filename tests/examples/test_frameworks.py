@@ -6,7 +6,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from examples.frameworks import worker_producer
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.admin import Admin
 from pykclient.testing import EmbeddedCluster
+from tests.kafka.ports import PortReservations
 from tests.support.wait import eventually
 
 ORDERS = TopicPartition("orders", 0)
@@ -30,11 +30,12 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port for a server of the test's; no other test process takes it meanwhile."""
+    ports = PortReservations()
+    yield ports.take()
+    ports.close()
 
 
 def ended(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
@@ -47,10 +48,9 @@ def ended(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int
         process.wait()
 
 
-def test_gunicorn_workers_have_a_producer_each(cluster: EmbeddedCluster) -> None:
+def test_gunicorn_workers_have_a_producer_each(cluster: EmbeddedCluster, free_port: int) -> None:
     pytest.importorskip("gunicorn")
-    port = free_port()
-    command = ["-m", "gunicorn", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}"]
+    command = ["-m", "gunicorn", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{free_port}"]
     command += ["--config", "examples/frameworks/gunicorn_orders.py", "--log-level", "warning"]
     command += ["examples.frameworks.gunicorn_orders:app"]
     process = subprocess.Popen(
@@ -59,7 +59,7 @@ def test_gunicorn_workers_have_a_producer_each(cluster: EmbeddedCluster) -> None
     try:
 
         def place(number: int) -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=30)
             try:
                 connection.request("POST", f"/{number}", b"tea")
                 return connection.getresponse().status
@@ -120,7 +120,7 @@ def test_processes_of_multiprocessing_share_a_group_until_sigterm(cluster: Embed
         assert committed.offset == 20
 
 
-def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, free_port: int, tmp_path: Path) -> None:
     pytest.importorskip("django")
     text = (Path(worker_producer.__file__).parent / "django_orders.py").read_text(encoding="utf-8")
     commands = re.findall(r"^    python (-m \S+ \w+)", text, re.MULTILINE)
@@ -130,8 +130,7 @@ def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, tmp_path: 
         "DATABASE": str(tmp_path / "orders.db"),
         "PYTHONUNBUFFERED": "1",
     }
-    port = free_port()
-    words = [*commands[0].split(), f"127.0.0.1:{port}", "--noreload"]
+    words = [*commands[0].split(), f"127.0.0.1:{free_port}", "--noreload"]
     web = subprocess.Popen([sys.executable, *words], env=environment, stderr=subprocess.DEVNULL)
     follower = subprocess.Popen(
         [sys.executable, *commands[1].split()], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -139,7 +138,7 @@ def test_commands_of_the_django_program_run(cluster: EmbeddedCluster, tmp_path: 
     try:
 
         def status() -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=30)
             try:
                 connection.request("POST", "/orders/7", b"tea")
                 return connection.getresponse().status

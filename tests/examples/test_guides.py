@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from pykclient.errors import ConfigError, KafkaTimeoutError
 from pykclient.testing import EmbeddedCluster
 from tests.cli.command import Pykclient
+from tests.kafka.ports import refusing_port
+from tests.support.wait import eventually
 
 DOCS = Path(examples.__file__).parents[1] / "docs"
 
@@ -80,14 +81,15 @@ def test_programs_of_the_columns_page_run(cluster: EmbeddedCluster) -> None:
 
 def test_errors_have_the_texts_of_the_quick_start() -> None:
     text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with KafkaProducer(bootstrap_servers=f"localhost:{port}", max_block_ms=200) as producer:
-        with pytest.raises(KafkaTimeoutError) as timeout:
-            producer.send("orders", b"x").get(10)
-        assert f"could not be reached (localhost:{port} (127.0.0.1): Connection refused, nothing listens there" in str(
-            timeout.value
-        )
+    with refusing_port() as port, KafkaProducer(bootstrap_servers=f"localhost:{port}", max_block_ms=200) as producer:
+        cause = f"could not be reached (localhost:{port} (127.0.0.1): Connection refused, nothing listens there"
+
+        def is_told() -> bool:
+            with pytest.raises(KafkaTimeoutError) as timeout:
+                producer.send("orders", b"x").get(30)
+            return cause in str(timeout.value)
+
+        eventually(is_told)  # on a busy machine the first wait may end before the connection was refused
     assert "could not be reached (localhost:9092 (127.0.0.1): Connection refused, nothing listens there" in text
     with pytest.raises(ConfigError) as unknown:
         KafkaConsumer({"bootstrap_server": "localhost:9092"})

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, Self
 
+from tests.kafka.ports import PortReservations
 from tests.support.wait import eventually
 
 REALM: Final = "PYKCLIENT.TEST"
@@ -30,9 +31,8 @@ class Kdc:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._ports = PortReservations()
+        self._port = self._ports.take()
         #: The configuration for clients, such as Java's ``java.security.krb5.conf``.
         self.krb5_conf = folder / "krb5.conf"
         self._kdc_conf = folder / "kdc.conf"
@@ -65,6 +65,7 @@ class Kdc:
         if self._process is not None:
             self._process.kill()
             self._process.wait(30)
+        self._ports.close()
 
     def add(self, principal: str) -> Path:
         """Create a principal with a random key; return its keytab."""

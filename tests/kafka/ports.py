@@ -6,15 +6,25 @@ broker. A lock file per port keeps concurrent test runs apart.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 _RANGE = range(20_000, 32_000)
+
+
+@contextlib.contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port that refuses connections: it is bound, so that no other process gets it, and nothing listens there."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 class PortReservations:

@@ -12,6 +12,7 @@ import pytest
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.protocol.api_keys import ApiKeys
+from tests.kafka.ports import refusing_port
 from tests.network.client import client
 
 
@@ -83,8 +84,6 @@ def test_report_names_servers_that_are_no_broker(answer: bytes, said: str) -> No
 
 
 def test_connection_without_a_listener_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with client(f"127.0.0.1:{port}") as c:
+    with refusing_port() as port, client(f"127.0.0.1:{port}") as c:
         c.poll_until(lambda: c.network.connection_report() != "")
         assert "Connection refused, nothing listens there" in c.network.connection_report()

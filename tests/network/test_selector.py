@@ -29,6 +29,7 @@ from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.network.selector_metrics import SelectorMetrics
 from pykclient.network.transport_layer import TransportLayer
+from tests.kafka.ports import refusing_port
 from tests.network.implementations import IMPLEMENTATIONS, choose
 from tests.support.mock_clock import MockClock
 
@@ -209,14 +210,13 @@ def test_selector_connects_over_ipv6(selector: Selector) -> None:
 
 
 def test_refused_connection_has_error(selector: Selector) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    address = SocketAddress("127.0.0.1", port, "localhost")
-    try:
-        selector.connect("0", address, DEFAULT, DEFAULT)
-    except ConnectionRefusedError:
-        return  # some systems refuse synchronously
-    poll_until(selector, lambda: selector.disconnected)
+    with refusing_port() as port:
+        address = SocketAddress("127.0.0.1", port, "localhost")
+        try:
+            selector.connect("0", address, DEFAULT, DEFAULT)
+        except ConnectionRefusedError:
+            return  # some systems refuse synchronously
+        poll_until(selector, lambda: selector.disconnected)
     state = selector.disconnected["0"]
     assert state.state == channel_state.NOT_CONNECTED
     assert isinstance(state.cause, OSError)

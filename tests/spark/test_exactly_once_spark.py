@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pykclient.admin import Admin
+from tests.kafka.ports import PortReservations
 from tests.producer.test_transactions_on_kafka import committed_values
 from tests.spark import builtin, session
 from tests.spark.releases import needs_read_limits
@@ -81,19 +81,14 @@ def test_driver_death_at_every_point_commits_each_row_once(kafka: AnyKafka, topi
     check_killed(kafka, topic, tmp_path, ["opened", "deciding", "decided", "ended", "done", "zombie"])
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 @pytest.fixture
 def standalone_cluster(tmp_path: Path) -> Iterator[str]:
     """A cluster with two executors of one core, on two addresses: Spark never repeats a task on the same one."""
     import pyspark
 
     home = Path(pyspark.__path__[0])
-    port = free_port()
+    ports = PortReservations()
+    port = ports.take()
     deploy, master = "org.apache.spark.deploy", f"spark://127.0.0.1:{port}"
     worker = [
         "--port",
@@ -131,6 +126,7 @@ def standalone_cluster(tmp_path: Path) -> Iterator[str]:
             process.terminate()
         for process in running:
             process.wait(60)
+        ports.close()
 
 
 @needs_read_limits
