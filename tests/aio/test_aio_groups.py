@@ -53,7 +53,7 @@ class Group:
             "auto_offset_reset": "earliest",
             "group_id": self.name,
             "heartbeat_interval_ms": 50,
-            "session_timeout_ms": 5_000,
+            "session_timeout_ms": 30_000,
             **settings,
         }
 
@@ -632,11 +632,11 @@ def test_member_leaves_after_max_poll_interval_and_rejoins(cluster: EmbeddedClus
     group = Group(cluster, 1)
 
     async def main() -> None:
-        async with group.member(max_poll_interval_ms=400) as one:
-            await take(one, 5)
+        async with group.member(max_poll_interval_ms=2_000) as one:
             left = len(cluster.requests_of(ApiKeys.LEAVE_GROUP))
+            await take(one, 5)
             await until(lambda: len(cluster.requests_of(ApiKeys.LEAVE_GROUP)) > left)
-            with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms=400"):
+            with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms=2000"):
                 await one.commit()
             joins = len(cluster.requests_of(ApiKeys.JOIN_GROUP))
             await asyncio.sleep(0.1)
@@ -650,9 +650,10 @@ def test_heartbeats_continue_without_calls(cluster: EmbeddedCluster) -> None:
     group = Group(cluster, 1)
 
     async def main() -> None:
-        async with group.member(session_timeout_ms=2_000) as one:
+        async with group.member(client_id="idle") as one:
             await take(one, 5)
-            await asyncio.sleep(2.5)  # longer than the session, which a busy machine must not end
+            before = len(cluster.requests_of(ApiKeys.HEARTBEAT, client_id="idle"))
+            await until(lambda: len(cluster.requests_of(ApiKeys.HEARTBEAT, client_id="idle")) >= before + 5)
             await one.commit()
             assert await one.committed(group.tps[0]) == 5
 

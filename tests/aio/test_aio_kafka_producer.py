@@ -886,7 +886,7 @@ def read_with_aiokafka(bootstrap_servers: str, topic: str, count: int) -> list[b
 def test_response_received_while_the_loop_was_blocked_counts(cluster: EmbeddedCluster, does: str) -> None:
     """The application blocks the loop beyond all timeouts, and the broker answers meanwhile."""
     topic = new_topic(cluster)
-    limits = {"request_timeout_ms": 400, "delivery_timeout_ms": 500, "retries": 0}
+    limits = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 2_500, "retries": 0}
 
     async def main() -> None:
         async with started(cluster, **limits) as producer:
@@ -899,7 +899,7 @@ def test_response_received_while_the_loop_was_blocked_counts(cluster: EmbeddedCl
             hold.release()
             later = await producer.send(topic, b"2") if does == "send" else None
             eventually(lambda: record.answered_ms is not None)  # this and what follows blocks the loop
-            time.sleep(0.7)
+            time.sleep(2.7)
             assert (await future).offset == 1
             if later is not None:  # the block kept it from being sent
                 with pytest.raises(KafkaTimeoutError, match="was not sent"):

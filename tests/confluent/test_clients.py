@@ -651,7 +651,10 @@ def test_share_consumer_refuses_what_confluent_kafka_refuses() -> None:
 def test_member_that_polls_too_late_is_told_and_joins_again() -> None:
     with EmbeddedCluster(config={"group.min.session.timeout.ms": 1}) as cluster:
         cluster.create_topic("t", 1)
-        settings = {"max.poll.interval.ms": 500, "session.timeout.ms": 500}
+        settings = {
+            "max.poll.interval.ms": 2_000,
+            "session.timeout.ms": 2_000,
+        }
         with _producer(cluster) as producer, _consumer(cluster, **settings) as consumer:
             producer.produce("t", "1")
             assert producer.flush(_PATIENCE_S) == 0
@@ -662,7 +665,7 @@ def test_member_that_polls_too_late_is_told_and_joins_again() -> None:
             assert message is not None
             error = message.error()
             assert error == KafkaError._MAX_POLL_EXCEEDED
-            assert error.str().startswith("Application maximum poll interval (500ms) exceeded by ")
+            assert error.str().startswith("Application maximum poll interval (2000ms) exceeded by ")
             assert message.value() == error.str().encode()
             producer.produce("t", "2")
             assert producer.flush(_PATIENCE_S) == 0

@@ -371,7 +371,7 @@ def _(both: Both) -> None:
 def _(both: Both) -> None:
     start_s = time.monotonic()
     pykclient.KafkaAdminClient(bootstrap_servers="127.0.0.1:1").close()
-    assert time.monotonic() - start_s < 5  # kafka-python's would wait for 30 s
+    assert time.monotonic() - start_s < 25  # kafka-python's would wait for 30 s
 
 
 #: Rows checked by other modules' tests, with faults that do not fit here.

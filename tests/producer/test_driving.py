@@ -297,7 +297,7 @@ def test_lost_connections_are_noticed_after_idle_time() -> None:
 
 def test_response_received_during_blocking_callback_counts() -> None:
     """A callback takes longer than all timeouts, and the broker answers another request meanwhile."""
-    limits: dict[str, Any] = {"request_timeout_ms": 400, "delivery_timeout_ms": 500, "retries": 0, "linger_ms": 0}
+    limits: dict[str, Any] = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 2_500, "retries": 0, "linger_ms": 0}
     with EmbeddedCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=2)
         with KafkaProducer[Any, Any](bootstrap_servers=cluster.bootstrap_servers, **limits) as producer:
@@ -310,7 +310,7 @@ def test_response_received_during_blocking_callback_counts() -> None:
                 hold.remove()
                 hold.release()
                 eventually(lambda: cluster.requests_of("Produce")[-1].answered_ms is not None, WAIT_S)
-                time.sleep(0.7)
+                time.sleep(2.7)
 
             first = producer.send("t", b"1", partition=0)
             first.add_callback(block)
