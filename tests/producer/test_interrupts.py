@@ -24,7 +24,7 @@ from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.record import MemoryRecords
 from tests.producer.harness import TOPIC, metadata_response
 from tests.producer.test_kafka_producer import Brokers
-from tests.support.interrupts import places
+from tests.support.interrupts import one_place_in, places
 from tests.support.wait import eventually
 
 BATCH_SIZE = 1024
@@ -234,7 +234,7 @@ DRIVING = {
 }
 
 
-@pytest.mark.parametrize("every", [41, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@one_place_in(41)
 @pytest.mark.parametrize("name", DRIVING)
 def test_an_exception_at_any_place_of_a_call_that_drives(name: str, every: int) -> None:
     """The sender goes on with everything that the interrupted thread was doing: nothing is lost or written twice."""
@@ -251,11 +251,12 @@ def test_an_exception_at_any_place_of_a_call_that_drives(name: str, every: int) 
             assert not client.brokers.gaps  # type: ignore[attr-defined]
 
 
+@one_place_in(5)
 @pytest.mark.parametrize("name", CASES)
-def test_exception_anywhere_in_call_leaves_producer_usable(name: str) -> None:
+def test_exception_anywhere_in_call_leaves_producer_usable(name: str, every: int) -> None:
     case = CASES[name]
     clients = []  # kept, so no old producer is collected during a call
-    for place in places():
+    for place in places(every=every):
         with place:
             client = Client(**case.settings)
             clients.append(client)
@@ -286,11 +287,14 @@ NESTED: dict[str, Callable[[Client], object]] = {
 }
 
 
+@one_place_in(4)
 @pytest.mark.parametrize("nested", NESTED)
 @pytest.mark.parametrize("name", ["send", "send behind a full batch", "send that waits for memory", "flush"])
-def test_signal_handler_may_call_producer_anywhere(name: str, nested: str) -> None:
+def test_signal_handler_may_call_producer_anywhere(name: str, nested: str, every: int) -> None:
     """The handler's call works, or raises at once because the interrupted code holds a lock."""
-    case, every = (FLUSH, 7) if name == "flush" else (CASES[name], 1)
+    case = FLUSH if name == "flush" else CASES[name]
+    if name == "flush":
+        every *= 7
     clients: list[Client] = []  # kept, so no old producer is collected during a call
     outcomes: list[BaseException | None] = []
 

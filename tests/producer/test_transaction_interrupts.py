@@ -21,7 +21,7 @@ from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRespons
 from pykclient.types import TopicPartition
 from tests.producer.harness import TOPIC
 from tests.producer.test_interrupts import WAIT_S, Client, NumberingBrokers
-from tests.support.interrupts import places
+from tests.support.interrupts import one_place_in, places
 from tests.support.wait import eventually
 
 GROUP_OFFSET = {TopicPartition("in", 0): 5}
@@ -131,7 +131,7 @@ def again(producer: KafkaProducer[Any, Any], call: Callable[[], object]) -> None
 
 
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
-@pytest.mark.parametrize("every", [23, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+@one_place_in(23)
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_exception_anywhere_in_commit_or_abort_is_recoverable(commits: bool, every: int, is_v2: bool) -> None:
     clients = []

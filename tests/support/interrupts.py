@@ -33,6 +33,8 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
+import pytest
+
 import pykclient
 
 SOURCE = str(Path(pykclient.__file__).parent)
@@ -113,6 +115,12 @@ class Place:
 
     def __repr__(self) -> str:
         return f"<Place {self.name}>"
+
+
+def one_place_in(every: int) -> pytest.MarkDecorator:
+    """Parametrize a test by ``every``: `make test` interrupts at one of so many places, `make test-full` at each."""
+    each = pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])
+    return pytest.mark.parametrize("every", [every, each])
 
 
 def places(
