@@ -7,7 +7,7 @@ VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
 # How many processes run tests.
-PROCESSES ?= 4
+PROCESSES ?= 5
 BIN := $(VENV)/bin
 # The compiled modules, and those folders and modules of them that no process of the demo loads.
 COMPILED := $(shell find src/pykclient -name '*.pyx' | sed 's,^src/pykclient/,,; s,[.]pyx$$,,')
@@ -26,13 +26,13 @@ BOTH := $(addprefix --ignore=tests/,record/test_twins.py producer/test_speedups.
 # Files that never come near code with a compiled twin (python -m tests.support.twin_use).
 WITHOUT_TWINS := $(addprefix --ignore=,$(shell cat tests/support/without_twins.txt))
 
-.PHONY: help demo test test-python test-full quick lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
+.PHONY: help demo test test-python test-compiled test-full quick lint coverage bench bench-spark docs dist test-all-pythons test-spark-versions clean
 
 help:
 	@echo 'make demo              336,776 flights through a cluster: produce, consume as a group, check'
 	@echo 'make demo KAFKA=real   the same on a real Kafka (needs Java and Maven)'
 	@echo 'make test              every check and the tests, compiled and in Python; on real brokers the main ones'
-	@echo 'make test-full         the same with every test on real brokers and every test of twinned areas in Python'
+	@echo 'make test-full         the same with every test on real brokers, and of twinned areas in Python; more and fresh examples'
 	@echo 'make quick             tests that need no Java, Spark or other clients, without the slowest (FILES=... runs these)'
 	@echo 'make lint              the checks alone'
 	@echo 'make coverage          lines and branches of the Python form that tests run (FILES=tests/record: of these tests)'
@@ -47,14 +47,17 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# Tests wait for half of their time, so there are four processes for two cores. mypy is a single process: the tests of the
-# implementation in Python, of everything that has a compiled twin, run beside it without real brokers. Processes that start
-# together would each compile every test, so the tests are collected once before. All share the compiled tests, also where
-# Python is told not to keep any. On real brokers `make test` runs a contract file for each area, some of chaos, and Spark
-# (tests/support/contracts.py), and `make test-full` every test.
+# Tests wait for more than half of their time, so there are five processes for two cores. The checks run beside them. Tests
+# of the implementation in Python, of everything that has a compiled twin, run first and without real brokers. Processes
+# that start together would each compile every test, so the tests are collected once before. All share the compiled tests,
+# also where Python is told not to keep any. On real brokers `make test` runs a contract file for each area, some of chaos,
+# and Spark (tests/support/contracts.py), and `make test-full` every test, with more examples, which are fresh.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(DEV)
-	@$(MAKE) --no-print-directory --jobs=2 lint test-python
+	@$(MAKE) --no-print-directory --jobs=2 lint test-compiled
+
+test-compiled: export PYTHONDONTWRITEBYTECODE =
+test-compiled: test-python
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --contracts $(ARGS)
 
 test-python: export PYTHONDONTWRITEBYTECODE =
@@ -63,6 +66,7 @@ test-python: $(DEV)
 	PYKCLIENT_IMPL=python $(BIN)/pytest -n $(PROCESSES) --dist loadfile -m 'not java and not kafka and not slow and not exhaustive' $(TWINNED) $(BOTH) $(WITHOUT_TWINS) $(ARGS)
 
 # A few packages are enough. Tests that need others are skipped and listed.
+quick: export PYTHONDONTWRITEBYTECODE =
 quick: $(QUICK)
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(if $(FILES),$(FILES),--quick) $(ARGS)
 

@@ -26,7 +26,7 @@ from tests.support.any_kafka import EMBEDDED, REAL, AnyKafka, StartKafka
 from tests.support.contracts import is_beyond_contracts
 from tests.support.embedded_kafka import EmbeddedKafka
 from tests.support.optional import OptionalPackages
-from tests.support.order import longest_first
+from tests.support.order import longest_first, unit_of
 from tests.support.quick import is_beyond_quick, is_directory_beyond_quick
 from tests.support.unused import UnusedClusters
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # No deadline: tests must not fail because the machine is slow for a moment. The same examples are drawn in each run, so
-# that only a change can fail; `make test-full` draws fresh ones.
+# that only a change can fail; `make test-full` draws fresh ones, and more of them.
 _PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("pykclient", derandomize=True, database=None, **_PATIENT)
-settings.register_profile("fresh", derandomize=False, print_blob=True, **_PATIENT)
+settings.register_profile("pykclient", derandomize=True, database=None, max_examples=30, **_PATIENT)
+settings.register_profile("fresh", derandomize=False, max_examples=100, print_blob=True, **_PATIENT)
 settings.register_profile("thousand", settings.get_profile("fresh"), max_examples=1000)
 settings.load_profile("pykclient")
 
@@ -96,15 +96,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, run all Spark files in one process, so that a single JVM is enough."""
+    """With `--dist loadfile`, run files that share a JVM in one process."""
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False  # files are sorted already
     from xdist.scheduler import LoadFileScheduling
 
     def scope(nodeid: str) -> str:
-        file = nodeid.split("::", 1)[0]
-        return "spark" if "spark" in file else file
+        return unit_of(nodeid.split("::", 1)[0], config.getoption("contracts"))
 
     scheduler: Any = LoadFileScheduling(config, log)
     scheduler._split_scope = scope
@@ -117,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     and tests that need Java if it is missing.
     """
     if hasattr(config, "workerinput"):
-        longest_first(items)
+        longest_first(items, config.getoption("contracts"))
     is_beyond = is_beyond_quick if config.getoption("quick") else is_beyond_contracts
     if config.getoption("quick") or config.getoption("contracts"):
         beyond = [item for item in items if is_beyond(item)]

@@ -42,9 +42,14 @@ _FILES = (
 SHOWN_BY_OTHERS = {
     "tests/chaos/test_brokers.py::test_leader_moves_under_load[real]": "test_exactly_once.py moves leaders",
     "tests/chaos/test_brokers.py::test_leader_paused_longer_than_a_request_may_take[real]": "test_exactly_once.py",
+    "tests/chaos/test_brokers.py::test_producer_and_consumer_survive_leader_kills[real]": "test_exactly_once.py",
     "tests/chaos/test_brokers.py::test_rolling_restart_under_load[real]": "test_exactly_once.py restarts each broker",
     "tests/chaos/test_brokers.py::test_whole_cluster_down_with_records_buffered[real-killed while": "[real-killed]",
+    "tests/consumer/test_groups_kafka.py::test_another_broker_takes_over_as_coordinator[real]": (
+        "[embedded], and test_member_survives_a_coordinator_restart[real]"
+    ),
     "tests/examples/test_spark_examples.py::test_a_spark_example[real-": "[embedded-...], and tests/spark",
+    "tests/examples/test_spark_examples.py::test_a_spark_example_as_it_is_run": "test_a_spark_example in one session",
     "tests/interop/embedded/test_releases.py::test_clients_of_java_old_and_new[1.1-2.1.1]": "[1.1-3.9.1], [4.3-2.1.1]",
     "tests/producer/test_transactions_on_kafka.py::test_a_broker_that_dies_during_transactions[real-": (
         "test_exactly_once.py"
@@ -54,6 +59,9 @@ SHOWN_BY_OTHERS = {
     "tests/schema_registry/test_apicurio.py::test_apicurio_and_confluent_protobuf_in_both_directions": "the others",
     "tests/spark/test_checkpoints.py::test_a_query_moves_there_and_back[pykclient-kafka-pykclient]": (
         "the other order has both moves"
+    ),
+    "tests/spark/test_crashes.py::test_killed_workers_and_drivers_lose_and_repeat_nothing": (
+        "test_exactly_once_spark.py kills both"
     ),
     "tests/spark/test_parity_security.py::test_the_same_options_give_the_same_rows[mutual_tls]": (
         "[sasl_ssl], and test_tls_on_kafka.py"
@@ -66,11 +74,15 @@ SHOWN_BY_OTHERS = {
 _COMPARISON = "/test_as_kafka.py"
 
 
+def is_contract_file(file: str) -> bool:
+    """Return whether `make test` runs the tests of a file on real brokers."""
+    return file in _FILES or file.endswith(_COMPARISON)
+
+
 def is_beyond_contracts(item: pytest.Item) -> bool:
     """Return whether `make test` leaves a test to `make test-full`."""
     if item.get_closest_marker("exhaustive") is not None or item.nodeid.startswith(tuple(SHOWN_BY_OTHERS)):
         return True
     if item.get_closest_marker("kafka") is None or item.get_closest_marker("spark") is not None:
         return False
-    file = file_of(item)
-    return not (file in _FILES or file.startswith(_DIRECTORIES) or file.endswith(_COMPARISON))
+    return not (is_contract_file(file_of(item)) or file_of(item).startswith(_DIRECTORIES))

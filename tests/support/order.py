@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.contracts import is_contract_file
 from tests.support.unused import clusters_of, file_of
 
 #: Path prefixes of the longest files, longest first, with files that wait and files that compute interleaved. An entry
@@ -19,9 +20,9 @@ LONGEST = (
     "tests/examples/test_spark",  # in one process with the entry above (conftest.py)
     "tests/benchmarks/test_spark",
     "tests/chaos/test_exactly_once.py",
-    "tests/chaos/test_brokers.py",
-    "tests/test_wheel.py",
+    "tests/chaos/test_brokers.py",  # in one process with the entry above
     "tests/consumer/test_groups_kafka.py",
+    "tests/test_wheel.py",
     "tests/simulation/test_simulation.py",
     "tests/testing/controller/test_controller_chaos.py",
     "tests/producer/test_interrupts.py",
@@ -48,16 +49,35 @@ LONGEST = (
     "tests/network/test_selector.py",
 )
 
+_THREE_BROKERS = ("tests/chaos/test_exactly_once.py", "tests/chaos/test_brokers.py")
 
-def longest_first(items: list[pytest.Item]) -> None:
+
+def longest_first(items: list[pytest.Item], is_contracts: bool = False) -> None:
     """Sort tests by file: the longest files, those with real brokers, then those with the most tests.
 
-    Files with real brokers come early so that the brokers can end soon (unused.py). The order of tests in a file stays.
+    Files with real brokers come early so that the brokers can end soon (unused.py). For the same reason, files that one
+    process runs together follow each other. The order of tests in a file stays.
     """
     sizes = Counter(map(file_of, items))
     brokers = Counter(file_of(item) for item in items if clusters_of(item))
     places = {file: (_place(file), not brokers[file], -size, file) for file, size in sizes.items()}
-    items.sort(key=lambda item: places[file_of(item)])
+    first: dict[str, tuple[int, bool, int, str]] = {}
+    for file, place in sorted(places.items(), key=lambda it: it[1]):
+        first.setdefault(unit_of(file, is_contracts), place)
+    items.sort(key=lambda item: (first[unit_of(file_of(item), is_contracts)], places[file_of(item)]))
+
+
+def unit_of(file: str, is_contracts: bool) -> str:
+    """Return the name of the files that one process runs together with ``file``.
+
+    Each process starts a JVM for Spark and for each real broker of its tests: the fewer processes, the less CPU. With
+    ``--contracts``, few files use real brokers; those of `make test-full` would keep one process busy for too long.
+    """
+    if "spark" in file:
+        return "spark"
+    if file in _THREE_BROKERS:
+        return "three brokers"
+    return "real brokers" if is_contracts and is_contract_file(file) else file
 
 
 def _place(file: str) -> int:
