@@ -25,6 +25,7 @@ from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.wire import Reader, Writer
 from pykclient.types import TopicPartition
 from tests.consumer.responses import fetch_response, partition_data, topic_id
+from tests.support.examples import examples
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 LATEST = FetchRequest.VERSIONS[1]
@@ -294,7 +295,7 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessions = SessionMachine.TestCase
-TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 # --- on the wire ------------------------------------------------------------------------------------------------------

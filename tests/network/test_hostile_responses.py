@@ -14,6 +14,7 @@ from pykclient.protocol.message import Response
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.types import Node
 from tests.network.test_network_client import Fixture, api_versions
+from tests.support.examples import examples
 
 HONEST = [Node(id, f"10.0.0.{id}", 9092) for id in range(3)]
 
@@ -46,7 +47,7 @@ def mutated(frame: bytes, changes: list[tuple[int, int]], cut: int | None) -> by
     return bytes(data if cut is None else data[: cut % len(data)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     lies=st.lists(st.tuples(mutations, st.none() | st.integers(0, 10_000)), min_size=1, max_size=4),
     garbage=st.binary(max_size=40),

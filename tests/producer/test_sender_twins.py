@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.producer.harness import DELIVERY_TIMEOUT_MS, RETRY_BACKOFF_MS, TOPIC
+from tests.support.examples import examples
 from tests.support.twins import load
 
 MODULES = (
@@ -191,7 +192,7 @@ usual = st.sampled_from(("append", "append", "append", "step", "tick", "respond"
 steps = st.lists(usual | usual | usual | st.sampled_from(("expire", "rest", "move", "use_up")), min_size=5, max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(configs, steps, st.integers(0, 1 << 30))
 def test_senders_behave_alike(twins: tuple[Twin, Twin], config: dict[str, Any], steps: list[str], seed: int) -> None:
     python, c = (run(twin, config, steps, seed) for twin in twins)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from tests.support.examples import examples
 from tests.support.twins import load
 
 MODULES = (
@@ -146,7 +147,7 @@ def build(
     return told
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.lists(appends | hostile_appends, max_size=12),
     st.sampled_from(("none", "none", "gzip", "lz4")),
@@ -371,7 +372,7 @@ def run(twin: Twin, config: dict[str, Any], todo: list[tuple[Any, ...]], seed: i
     return world.end()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(configs, steps, st.integers(0, 9), st.sampled_from((0, 0, 1)))
 @example(  # the batch has a little room left behind its first record, which is as large as batch.size allows
     config={

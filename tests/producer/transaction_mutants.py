@@ -183,7 +183,8 @@ def is_caught(mutant: Mutant) -> bool:
     """Return whether any test fails with the fault."""
     with tempfile.TemporaryDirectory() as directory:
         sources = with_fault(mutant, Path(directory))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", *_TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60"]
+        command += ["--hypothesis-profile", "fresh", *_TESTS]
         done = subprocess.run(command, env=environment_of(sources), capture_output=True, check=False, timeout=_LIMIT_S)
         return done.returncode == 1
 

@@ -18,6 +18,7 @@ from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pykclient.protocol.wire import Reader
 from tests.protocol.messages import AnyMessage, all_messages, all_versions, field_types, random_message, written
+from tests.support.examples import examples
 
 VERSIONED = all_versions()
 FLEXIBLE = [(cls, version) for cls, version in VERSIONED if version >= getattr(cls, "FLEXIBLE_FROM", 1 << 15)]
@@ -55,7 +56,7 @@ def test_a_truncated_message_is_a_remote_protocol_error(name: str) -> None:
                 cls.read(Reader(data[:cut]), version)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(versioned=st.sampled_from(VERSIONED), random=st.randoms(use_true_random=False), data=st.data())
 def test_damaged_message_is_read_or_raises_remote_protocol_error(
     versioned: tuple[AnyMessage, int], random: Random, data: st.DataObject
@@ -72,7 +73,7 @@ def test_damaged_message_is_read_or_raises_remote_protocol_error(
     assert cls.read(Reader(written(message, version)), version) == message
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(versioned=st.sampled_from(VERSIONED), noise=st.binary(max_size=200))
 def test_random_bytes_are_read_or_raise_remote_protocol_error(versioned: tuple[AnyMessage, int], noise: bytes) -> None:
     cls, version = versioned

@@ -78,6 +78,7 @@ def _failed_test(sources: Path, tests: list[str]) -> str | None:
 
 def _pytest(sources: Path, tests: list[str]) -> str | None:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "--timeout=60"]
+    command += ["--hypothesis-profile", "fresh"]
     command += ["-p", cpu_limit.__name__, "-m", "not kafka and not java and not spark and not slow"]
     if len(tests) > 1 or "::" not in tests[0]:
         command += [f"--deselect={test}" for test in _LEFT_OUT]

@@ -18,6 +18,7 @@ from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, compute_
 from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD, crc32c, encode_varint
 from pykclient.types import CREATE_TIME
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
+from tests.support.examples import examples
 
 OWNER = CursorOwner("t", 0)
 LIMIT = 1 << 20
@@ -75,7 +76,7 @@ def batch_around(record_data: bytes, count: int, codec: str = "none") -> bytes:
     return bytes(buffer)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(v2_batches() | legacy_batches(), st.data())
 def test_mutated_batches_are_read_or_refused(batch: tuple[list[Record], bytes], data: st.DataObject) -> None:
     mutated = bytearray(batch[1])

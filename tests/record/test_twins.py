@@ -26,6 +26,7 @@ from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Header
 from tests.consumer.responses import marker
 from tests.record.cursors import CompiledCursor, PythonCursor
 from tests.record.strategies import CODECS, build, headers, nullable_bytes, record_lists, v2_batches
+from tests.support.examples import examples
 from tests.support.twins import both_forms, compiled_form
 
 OWNER = CursorOwner("orders", 3)
@@ -177,7 +178,7 @@ def written_batches(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
 from_offsets = st.integers(0, 200) | st.sampled_from((MIN_INT64, -1, MAX_INT64, MAX_INT64 + 1, MIN_INT64 - 1))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(written_batches(), st.integers(1, 20), from_offsets, st.booleans(), st.integers(-1, 3))
 def test_twins_read_any_records_alike(
     batch: tuple[bytes, int, int, int], step: int, from_offset: int, is_append_time: bool, leader_epoch: int
@@ -214,7 +215,7 @@ def test_twins_read_truncated_batches_alike(records: list[Record], step: int) ->
         assert_summaries(data[:end], len(records[:6]), 5)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(v2_batches(), st.data())
 def test_twins_read_changed_bytes_alike(batch: tuple[list[Record], bytes], draw: st.DataObject) -> None:
     (view,) = MemoryRecords(batch[1]).batches()

@@ -20,7 +20,7 @@ from tests.simulation.world import failure
 @pytest.mark.parametrize(
     "wanted",
     [
-        pytest.param(20, id="sample", marks=pytest.mark.timeout(600)),
+        pytest.param(10, id="sample", marks=pytest.mark.timeout(600)),
         pytest.param(3_000, id="all", marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )

@@ -69,7 +69,8 @@ def escaped(mutants: Iterable[Mutant], *tests: str, limit_s: int = 300) -> list[
     for mutant in mutants:
         with tempfile.TemporaryDirectory() as directory:
             environment = environment_of(with_fault(mutant, Path(directory)))
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not kafka", *tests]
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not kafka"]
+            command += ["--hypothesis-profile", "fresh", *tests]
             done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=limit_s)
         is_caught = done.returncode == 1
         print(f"{mutant.name}: {'caught' if is_caught else 'ESCAPED'}", flush=True)

@@ -27,6 +27,7 @@ from pykclient.testing.coordination.coordination_service import (
     WatchedEvent,
 )
 from pykclient.testing.event_loop import EventLoop
+from tests.support.examples import examples
 from tests.support.mock_clock import MockClock
 
 TIMEOUT_MS = 100
@@ -229,4 +230,4 @@ class CoordinationMachine(RuleBasedStateMachine):
 
 
 TestCoordinationMachine = CoordinationMachine.TestCase
-TestCoordinationMachine.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestCoordinationMachine.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)

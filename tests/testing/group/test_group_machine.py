@@ -11,6 +11,7 @@ from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
 from pykclient.testing.group.group_metadata import COMPLETING_REBALANCE, STABLE
 from pykclient.types import TopicPartition
+from tests.support.examples import examples
 from tests.testing.group.harness import TP, Groups, Reply
 
 PARTITIONS = 6
@@ -314,5 +315,5 @@ class GroupMachine(RuleBasedStateMachine):
 
 TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

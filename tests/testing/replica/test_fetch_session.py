@@ -27,6 +27,7 @@ from pykclient.testing.replica.fetch_session import (
     next_epoch,
 )
 from pykclient.types import TopicPartition
+from tests.support.examples import examples
 
 IDS = {f"topic{n}": UUID(int=n + 1) for n in range(3)}
 NAMES = {id: name for name, id in IDS.items()}
@@ -245,7 +246,7 @@ rounds = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rounds)
 def test_broker_and_consumer_sessions_agree(steps: list[Round]) -> None:
     """After any changes and losses, the broker reads what the consumer wants, and the consumer misses no update."""
@@ -300,7 +301,7 @@ def test_broker_and_consumer_sessions_agree(steps: list[Round]) -> None:
 # --- with the follower's half ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rounds)
 def test_follower_and_leader_sessions_agree(steps: list[Round]) -> None:
     sessions = manager()

@@ -16,6 +16,7 @@ from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.testing.embedded_cluster import EmbeddedCluster
 from pykclient.testing.handlers import handler
+from tests.support.examples import examples
 from tests.testing.server.plausible import Plausible
 from tests.testing.server.running import Peer
 
@@ -160,7 +161,7 @@ def old_target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @given(random=st.randoms(use_true_random=False), data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_requests_in_removed_versions_do_no_harm(old_target: Target, random: Random, data: st.DataObject) -> None:
     old_target.prepare()
     api_key = data.draw(st.sampled_from(sorted(set(API_KEYS) & set(old_target.versions))), label="API")
