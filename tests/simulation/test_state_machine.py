@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.simulation import schedule as steps
 from tests.simulation.schedule import APIS, CLIENTS, COORDINATION, ERRORS, EVERYBODY, Schedule, Step, make
 from tests.simulation.world import World
+from tests.support.examples import examples
 
 _SEEDS = st.integers(0, (1 << 32) - 1)
 _BROKERS = st.integers(1, 3)
@@ -116,5 +117,5 @@ class ClusterMachine(RuleBasedStateMachine):
 
 TestClusterMachine = ClusterMachine.TestCase
 TestClusterMachine.settings = settings(
-    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -100,7 +100,9 @@ def served_versions(target: Target, api_key: int) -> st.SearchStrategy[int]:
     return st.integers(max(oldest, ApiKeys.oldest_served_version(api_key)), newest)
 
 
-_settings = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_settings = settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
