@@ -166,14 +166,17 @@ def test_explain_in_a_signal_handler_is_refused_with_advice(cluster: EmbeddedClu
         try:
             consumer.explain()
         except IllegalStateError as error:
+            if not errors:
+                consumer.wakeup()
             errors.append(error)
 
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         consumer.assign([TopicPartition("explained", 0)])
         previous = signal.signal(signal.SIGALRM, ask)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            consumer.poll(1000)
+            signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)  # again if the first comes before the call
+            with pytest.raises(pykclient.errors.WakeupError):
+                consumer.poll(30_000)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
