@@ -94,12 +94,12 @@ class Broker:
         self.paused = False
         self._tell_watchdog(f"+{self.process.pid}")
 
-    def start(self, timeout_s: float = 60.0) -> None:
+    def start(self, timeout_s: float = 120.0) -> None:
         """Start, and wait until the broker serves clients."""
         self.launch()
         self.await_ready(timeout_s=timeout_s)
 
-    def await_ready(self, brokers: int = 1, timeout_s: float = 60.0) -> None:
+    def await_ready(self, brokers: int = 1, timeout_s: float = 120.0) -> None:
         """Wait until this broker responds and knows ``brokers`` brokers, itself included."""
 
         def ready() -> bool:
@@ -154,7 +154,7 @@ class Broker:
             self._signal(signal.SIGCONT)
             self.paused = False
 
-    def restart(self, timeout_s: float = 60.0) -> None:
+    def restart(self, timeout_s: float = 120.0) -> None:
         """Stop if running, then start on the same port with the same data."""
         if self.running:
             self.stop()

@@ -82,7 +82,7 @@ class KafkaCluster(AnyKafka):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, timeout_s: float = 60.0) -> None:
+    def start(self, timeout_s: float = 120.0) -> None:
         """Start every broker, and wait until each responds and knows the others."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykclient-kafka-"))
         self._watchdog = start_watchdog(self.folder)

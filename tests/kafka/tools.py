@@ -14,7 +14,7 @@ class ToolError(AssertionError):
     """A tool failed or took too long; the message has its stderr."""
 
 
-def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0) -> bytes:
+def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 120.0) -> bytes:
     """Run a main class of Kafka's jars and return its stdout. Raises ToolError with its stderr."""
     command = [artifacts.java_tool(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     command += artifacts.class_data()
@@ -28,7 +28,7 @@ def run_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float =
     return done.stdout
 
 
-def console_producer(bootstrap_servers: str, topic: str, lines: bytes, *args: str, timeout_s: float = 60.0) -> None:
+def console_producer(bootstrap_servers: str, topic: str, lines: bytes, *args: str, timeout_s: float = 120.0) -> None:
     """Produce one record per line of ``lines``.
 
     ``args`` are those of kafka-console-producer (``--reader-property`` ...).
@@ -40,7 +40,7 @@ def console_producer(bootstrap_servers: str, topic: str, lines: bytes, *args: st
 
 
 def console_consumer(
-    bootstrap_servers: str, topic: str, records: int, *args: str, timeout_s: float = 60.0
+    bootstrap_servers: str, topic: str, records: int, *args: str, timeout_s: float = 120.0
 ) -> list[bytes]:
     """Read ``records`` records from the beginning, one per line; ``args`` are those of kafka-console-consumer."""
     command = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
