@@ -224,14 +224,14 @@ def test_a_wrong_path_of_the_registry_makes_no_dead_letters(
 def test_a_rule_that_nothing_can_execute_makes_no_dead_letters(
     shell: Pykclient, registry: SchemaRegistryClient, cluster: EmbeddedCluster, topic: str
 ) -> None:
-    rule = Rule("secret", None, RuleKind.TRANSFORM, RuleMode.READ, "ENCRYPT")
+    rule = Rule("secret", None, RuleKind.TRANSFORM, RuleMode.READ, "TOKENIZE")
     registry.register_schema(f"{topic}-value", Schema(json.dumps(ORDER), rule_set=RuleSet(domain_rules=[rule])))
     dead = f"{topic}-dead"
     cluster.create_topic(dead)
     shell.ok("produce", topic, "--value-format", "avro", stdin=lines([{"id": 1}]))
     result = shell("consume", topic, "-e", "--value-format", "avro", "--dead-letters", dead)
     assert result.code != 0
-    assert "type ENCRYPT" in result.err
+    assert "type TOKENIZE" in result.err
     assert not cluster.log(TopicPartition(dead, 0))
 
 

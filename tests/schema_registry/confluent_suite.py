@@ -22,11 +22,15 @@ from typing import Any
 import pytest
 
 from pykclient import errors
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.schema_registry import (
     AsyncSchemaRegistryClient,
     SchemaRegistryClient,
     avro,
+    dek_registry,
+    encryption,
     json_schema,
+    kms,
     protobuf,
     rest,
     rules,
@@ -57,16 +61,58 @@ _MODULES = {
     "rules.jsonata": (rules,),
     "rules.jsonata.jsonata_executor": (rules,),
     "rules.encryption": (rules,),
-    "rules.encryption.encrypt_executor": (rules,),
+    "rules.encryption.encrypt_executor": (encryption,),
     **{
-        f"rules.encryption.{name}": (rules,)
+        f"rules.encryption.{name}": (kms, dek_registry)
         for name in (
             *("dek_registry", "awskms", "azurekms", "gcpkms", "hcvault", "localkms"),
             *("dek_registry.dek_registry_client", "awskms.aws_driver", "azurekms.azure_driver", "gcpkms.gcp_driver"),
-            *("hcvault.hcvault_driver", "localkms.local_driver"),
+            *("hcvault.hcvault_driver", "hcvault.hcvault_client", "localkms.local_driver"),
         )
     },
 }
+
+
+class _Clock:
+    """The clock of confluent-kafka's executors, from which the tests derive theirs; and one of this package."""
+
+    def now(self) -> int:
+        return SYSTEM_CLOCK.wall_ms()
+
+    def wall_ms(self) -> int:
+        return self.now()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(SYSTEM_CLOCK, name)
+
+
+def _update(value: dict[str, Any], changed: dict[str, Any]) -> None:
+    for name, item in changed.items():
+        if isinstance(value[name], dict) and isinstance(item, dict):
+            _update(value[name], item)
+        else:
+            value[name] = item
+
+
+def _like_theirs(executor: Any) -> Any:
+    """Return a class of executors that change the given value itself, and tell the client of their keys at once."""
+
+    class Executor(executor):
+        def transform(self, ctx: Any, message: Any) -> Any:
+            changed = super().transform(ctx, message)
+            if isinstance(message, dict):
+                _update(message, changed)
+            elif hasattr(message, "CopyFrom"):
+                message.CopyFrom(changed)
+            return changed
+
+        @classmethod
+        def register_with_clock(cls, clock: Any) -> Any:
+            made = cls(dek_registry.DekRegistryClient({"url": _Plugin.url}), clock)
+            rules.RuleRegistry.register_rule_executor(made)
+            return made
+
+    return Executor
 
 
 class _Missing:
@@ -125,7 +171,18 @@ class _Plugin:
         sys.modules[generated.__name__] = root.confluent = generated
         sys.modules["confluent_kafka.serialization"] = importlib.import_module("pykclient.serialization")
         importlib.import_module("pykclient.serialization").SerializationError = serde.SerializationError  # type: ignore[attr-defined]
-        executors: Any = (rules.CelExecutor, rules.CelFieldExecutor, rules.JsonataExecutor)
+        theirs: Any = sys.modules[f"{_PREFIX}.rules.encryption.encrypt_executor"]
+        theirs.Clock = _Clock
+        theirs.EncryptionExecutor = _like_theirs(encryption.EncryptionExecutor)
+        theirs.FieldEncryptionExecutor = _like_theirs(encryption.FieldEncryptionExecutor)
+        executors: Any = (
+            rules.CelExecutor,
+            rules.CelFieldExecutor,
+            rules.JsonataExecutor,
+            kms.LocalKmsDriver,
+            kms.AwsKmsDriver,
+            kms.HcVaultKmsDriver,
+        )
         for executor in executors:
             executor.register = lambda: None
         (key,) = [key for key in serde.WRITING if key.name == "auto.register.schemas"]
@@ -140,7 +197,7 @@ class _Plugin:
         def init(this: Any, conf: Mapping[str, Any] | None = None, /, **more: Any) -> None:
             given = dict(conf or {})
             if given.get("url") == "mock://":
-                given["url"] = self.url
+                given["url"] = _Plugin.url
             make(this, given, **more)
 
         client.__init__ = init
@@ -149,7 +206,7 @@ class _Plugin:
     def _registry(self) -> Iterator[None]:
         with EmbeddedSchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
             client.set_compatibility(level="NONE")
-            self.url = registry.url
+            _Plugin.url = registry.url
             yield
 
 

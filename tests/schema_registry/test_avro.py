@@ -259,8 +259,8 @@ def ruled(**given: Any) -> Schema:
 
 
 def test_rule_of_unknown_type_raises_whatever_it_says_about_failures(client: SchemaRegistryClient) -> None:
-    serializer = AvroSerializer(client, ruled(type="ENCRYPT", on_failure="NONE"), conf=REGISTER)
-    with pytest.raises(RuleError, match="type ENCRYPT, which nothing here can execute"):
+    serializer = AvroSerializer(client, ruled(type="TOKENIZE", on_failure="NONE"), conf=REGISTER)
+    with pytest.raises(RuleError, match="type TOKENIZE, which nothing here can execute"):
         serializer({"id": 1}, VALUE)
 
 

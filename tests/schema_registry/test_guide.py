@@ -15,7 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "schemas.md"
 def test_the_guide_to_schemas(pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry) -> None:
     printed: list[tuple[Any, ...]] = []
     snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(snippets) == 6
+    assert len(snippets) == 7
     for number, snippet in enumerate(snippets):
         code = snippet.replace("localhost:9092", pykclient_cluster.bootstrap_servers)
         code = code.replace("http://localhost:8081", registry.url)
@@ -33,4 +33,5 @@ def test_the_guide_to_schemas(pykclient_cluster: EmbeddedCluster, registry: Embe
     assert str(printed[0][0]) == "Order(id=7, city='Ulm', note=None)"
     assert printed[1] == ([7, 8], 1)
     assert printed[2] == (["Ulm", "Bonn", None],)
-    assert printed[3] == ([503, 503, 200],)
+    assert printed[3] == ({"id": 1, "name": "Ada"},)
+    assert printed[4] == ([503, 503, 200],)

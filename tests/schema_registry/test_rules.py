@@ -86,7 +86,7 @@ def rules(**given: Any) -> RuleSet:
 
 
 MASK = rules(tags=["PII"], expr="typeName == 'STRING'; value + '!'")
-ENCRYPT = rules(type="ENCRYPT", tags=["PII"], name="secret")
+UNKNOWN = rules(type="TOKENIZE", tags=["PII"], name="secret")
 
 
 READERS: dict[str, Callable[[SchemaRegistryClient], Any]] = {
@@ -133,13 +133,13 @@ def test_rules_of_the_writer_hold_for_every_reader(client: SchemaRegistryClient,
 
 @pytest.mark.parametrize("name", list(READERS))
 def test_rule_that_nothing_can_execute_raises_for_every_reader(client: SchemaRegistryClient, name: str) -> None:
-    data = written(client, name.partition(" ")[0], ENCRYPT)
-    with pytest.raises(RuleError, match="the schema of 'orders-value' has the rule 'secret' of type ENCRYPT"):
+    data = written(client, name.partition(" ")[0], UNKNOWN)
+    with pytest.raises(RuleError, match="the schema of 'orders-value' has the rule 'secret' of type TOKENIZE"):
         READERS[name](client)(data, VALUE)
 
 
 def test_rules_of_a_given_schema_replace_the_writers(client: SchemaRegistryClient) -> None:
-    data = written(client, "avro", ENCRYPT)
+    data = written(client, "avro", UNKNOWN)
     own = Schema(AVRO, rule_set=MASK)
     assert AvroDeserializer(client, own)(data, VALUE)["city"] == "Ulm!"
 
@@ -200,9 +200,9 @@ def test_columns_refuse_rules_without_a_mode(client: SchemaRegistryClient) -> No
 
 
 def test_schema_registered_without_rules_is_written_by_those_of_the_registry(client: SchemaRegistryClient) -> None:
-    client.register_schema("orders-value", Schema(AVRO, rule_set=rules(type="ENCRYPT", mode=RuleMode.WRITE)))
+    client.register_schema("orders-value", Schema(AVRO, rule_set=rules(type="TOKENIZE", mode=RuleMode.WRITE)))
     for conf in (REGISTER, {}):
-        with pytest.raises(RuleError, match="type ENCRYPT"):
+        with pytest.raises(RuleError, match="type TOKENIZE"):
             AvroSerializer(client, AVRO, conf=conf)({"id": 1, "city": "Ulm"}, VALUE)
 
 
@@ -387,11 +387,11 @@ def test_actions_run_after_rules_that_name_them(client: SchemaRegistryClient) ->
 
 
 def test_override_for_all_serializers_disables_the_rules_of_a_type(client: SchemaRegistryClient) -> None:
-    data = written(client, "avro", ENCRYPT)
+    data = written(client, "avro", UNKNOWN)
     try:
-        RuleRegistry.register_rule_override(RuleOverride("ENCRYPT", disabled=True))
+        RuleRegistry.register_rule_override(RuleOverride("TOKENIZE", disabled=True))
         assert AvroDeserializer(client, Order)(data, VALUE) == Order(1, "Ulm")
     finally:
         RuleRegistry.get_global_instance().clear()
-    with pytest.raises(RuleError, match="ENCRYPT"):
+    with pytest.raises(RuleError, match="TOKENIZE"):
         AvroDeserializer(client, Order)(data, VALUE)

@@ -165,8 +165,11 @@ class _Serializer(BaseSerializer):
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         return mismatch(plan.codec.tree, value)
 
+    def _tags(self, schema: Schema) -> dict[str, list[str]]:
+        return _inline_tags(self, schema)
+
     def _walk(self, plan: Plan) -> FieldWalk:
-        return _walker(plan.codec.tree, plan.reader)
+        return _walker(plan.codec.tree, plan)
 
     def _inline(self, codec: _Parsed) -> Callable[[Any], Iterator[InlineCheck]] | None:
         return _inline_checks(codec.tree)
@@ -270,10 +273,13 @@ class _Deserializer(BaseDeserializer[T]):
         codec: _ReadCodec = plan.codec
         return damage(codec.writer.tree, None if codec.reader is None else codec.reader.tree, value)
 
+    def _tags(self, schema: Schema) -> dict[str, list[str]]:
+        return _inline_tags(self, schema)
+
     def _walk(self, plan: Plan) -> FieldWalk:
         codec: _ReadCodec = plan.codec
         form = codec.writer if plan.is_ruled_first else codec.reader or codec.writer
-        return _walker(form.tree, plan.ruled)
+        return _walker(form.tree, plan)
 
     def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
         if self._from_dict is not None:
@@ -391,8 +397,9 @@ def _field_mismatch(tree: AvroType, value: Any, path: str) -> str | None:
 # --- fields, for rules -----------------------------------------------------------------------------------------------
 
 
-def _walker(tree: AvroType, schema: Schema | None) -> FieldWalk:
-    inline = _inline_tags(schema)
+def _walker(tree: AvroType, plan: Plan) -> FieldWalk:
+    inline: dict[str, list[str]] = plan.tags or {}
+    schema = plan.ruled
 
     def walk(of: AvroType, value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
         if of.kind == "union":
@@ -462,8 +469,8 @@ def _inline_checks(tree: AvroType) -> Callable[[Any], Iterator[InlineCheck]] | N
     return lambda value: checks(tree, value, "")
 
 
-def _inline_tags(schema: Schema | None) -> dict[str, list[str]]:
-    """Return the tags in the schema's own text (``confluent:tags``), by the full names of fields."""
+def _inline_tags(serde: BaseSerde, schema: Schema) -> dict[str, list[str]]:
+    """Return the tags in a schema's text and in those that it refers to (``confluent:tags``), by fields' full names."""
     found: dict[str, list[str]] = {}
 
     def visit(given: Any, space: str) -> None:
@@ -482,6 +489,8 @@ def _inline_tags(schema: Schema | None) -> dict[str, list[str]]:
                 if isinstance(given.get(part), (dict, list)):
                     visit(given[part], inner)
 
-    if schema is not None and schema.schema_str:
+    if schema.schema_str:
         visit(loaded(schema.schema_str), "")
+        for other in named_schemas(schema, serde._resolve).values():
+            visit(other, "")
     return found

@@ -3,7 +3,8 @@ read.
 
 A rule that this process cannot execute raises, whatever it says about failures: a field that should have been encrypted
 must not be sent in plain text. Executors are registered by type. CEL (``CEL``, ``CEL_FIELD``) needs the package
-cel-python, JSONata (``JSONATA``) jsonata-python; others, such as field encryption, are the application's to register.
+cel-python, JSONata (``JSONATA``) jsonata-python, encryption (``ENCRYPT``, ``ENCRYPT_PAYLOAD``) cryptography; others are
+the application's to register.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RulePhase, RuleSet, Schema
 from pykclient.serialization import SerializationContext
+
+if TYPE_CHECKING:
+    from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 
 #: Changes each field's value: it is given the field's path, its tags, the name of its type, and the value.
 FieldTransform = Callable[[str, frozenset[str], str, Any], Any]
@@ -50,10 +54,35 @@ class RuleConditionError(RuleError):
         self.rule = rule
 
 
+class RuleNotExecutedError(RuleError):
+    """A rule cannot be executed, or not now: the record is not at fault."""
+
+
+class MustWaitError(RuleError):
+    """A rule needs a key that must be fetched, and its caller is an event loop, which may not wait."""
+
+    def __init__(self, fetch: Callable[[], None]) -> None:
+        """``fetch`` fetches the key, in a thread. It keeps the error, if any, for the next attempt."""
+        super().__init__("a key is not loaded yet")
+        self.fetch = fetch
+
+
 class RuleContext:
     """The message, schemas and mode that a rule is executed with."""
 
-    __slots__ = ("ctx", "mode", "rule", "source", "subject", "target", "walk")
+    __slots__ = (
+        "conf",
+        "ctx",
+        "may_wait",
+        "mode",
+        "registry",
+        "rule",
+        "rules",
+        "source",
+        "subject",
+        "target",
+        "walk",
+    )
 
     def __init__(
         self,
@@ -64,8 +93,20 @@ class RuleContext:
         source: Schema | None,
         target: Schema | None,
         walk: FieldWalk | None,
+        rules: Sequence[Rule] = (),
+        registry: SchemaRegistryClient | None = None,
+        conf: Mapping[str, Any] | None = None,
+        may_wait: bool = True,
     ) -> None:
         self.rule = rule
+        #: All rules of the step, in the order in which they are executed.
+        self.rules = rules
+        #: The client of the schemas' registry.
+        self.registry = registry
+        #: The serializer's ``rule_conf``: settings for executors.
+        self.conf = conf or {}
+        #: False in an event loop: an executor that must wait raises MustWaitError instead.
+        self.may_wait = may_wait
         self.mode = mode
         self.subject = subject
         self.ctx = ctx
@@ -90,6 +131,20 @@ class RuleExecutor(Protocol):
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
         """Return the transformed message or, for a condition, whether it is met."""
+
+
+def has_same_fields(ctx: RuleContext) -> bool:
+    """Return whether another rule of the step transforms the fields of this one: the one that is first on writing.
+
+    As in confluent-kafka, only that one is executed: fields are encrypted once.
+    """
+    rule, at = ctx.rule, next(place for place, one in enumerate(ctx.rules) if one is ctx.rule)
+    others = ctx.rules[:at] if ctx.mode in (RuleMode.WRITE, RuleMode.UPGRADE) else ctx.rules[at + 1 :]
+
+    def form(of: Rule) -> tuple[Any, ...]:
+        return (of.kind, of.mode, of.type, of.tags)
+
+    return bool(rule.tags) and any(form(other) == form(rule) for other in others)
 
 
 class RuleAction(Protocol):
@@ -348,10 +403,17 @@ class JsonataExecutor:
         return jsonata.Jsonata(ctx.rule.expr or "").evaluate(message)
 
 
+def _encryption(name: str) -> RuleExecutor:
+    made: RuleExecutor = getattr(load("pykclient.schema_registry.encryption", "encryption"), name)()
+    return made
+
+
 _BUILT_IN: Final[dict[str, Callable[[], RuleExecutor]]] = {
     "CEL": CelExecutor,
     "CEL_FIELD": CelFieldExecutor,
     "JSONATA": JsonataExecutor,
+    "ENCRYPT": lambda: _encryption("FieldEncryptionExecutor"),
+    "ENCRYPT_PAYLOAD": lambda: _encryption("EncryptionExecutor"),
 }
 _made: Final[dict[str, RuleExecutor]] = {}
 
@@ -497,8 +559,16 @@ def _inline_executor() -> CelExecutor:
 class RuleRunner:
     """Executes the rules of schemas. Thread: any."""
 
-    def __init__(self, registry: RuleRegistry | None) -> None:
+    def __init__(
+        self,
+        registry: RuleRegistry | None,
+        client: SchemaRegistryClient | None = None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``client`` is that of the schemas' registry, and ``conf`` has settings for executors."""
         self._registry = registry or RuleRegistry.get_global_instance()
+        self._client = client
+        self._conf = conf
 
     def rules_for(
         self, phase: RulePhase, mode: RuleMode, subject: str, source: Schema | None, target: Schema | None
@@ -523,16 +593,21 @@ class RuleRunner:
         target: Schema | None,
         message: Any,
         walk: FieldWalk | None = None,
+        may_wait: bool = True,
     ) -> Any:
         """Return the message after the rules of a step.
 
         Raises:
             RuleError: a rule is of an unknown type, or needs a package that is not installed.
+            MustWaitError: a rule needs a key that is not loaded yet, and ``may_wait`` is False.
             SerializationError: a rule failed, and its action for failures is to raise.
         """
-        for rule in self.rules_for(phase, mode, subject, source, target):
+        rules = self.rules_for(phase, mode, subject, source, target)
+        for rule in rules:
             override = self._registry.get_override(rule.type or "")
-            context = RuleContext(rule, mode, subject, ctx, source, target, walk)
+            context = RuleContext(
+                rule, mode, subject, ctx, source, target, walk, rules, self._client, self._conf, may_wait
+            )
             executor = self._registry.get_executor(rule.type or "")
             if executor is None:
                 raise RuleError(
@@ -548,10 +623,14 @@ class RuleRunner:
                     message = found
                 if message is None:
                     raise RuleError(f"the rule {rule.name!r} returned nothing")
+            except MustWaitError:
+                raise
             except (ImportError, NotImplementedError) as error:
                 raise RuleError(f"the rule {rule.name!r} of type {rule.type} cannot be executed: {error}") from error
             except Exception as error:  # noqa: BLE001 - whatever the executor raises is the action's to handle
                 self._act(context, (override and override.on_failure) or rule.on_failure, "ERROR", message, error)
+                if mode == RuleMode.WRITE and getattr(executor, "protects", False):
+                    self._act(context, "ERROR", "ERROR", message, error)  # nothing is sent in plain text
             else:
                 self._act(context, (override and override.on_success) or rule.on_success, "NONE", message, None)
         return message
@@ -567,7 +646,9 @@ class RuleRunner:
             return
         if name == "ERROR":
             text = f"the rule {context.rule.name!r} of {context.subject!r} failed: {error}"
-            raise SerializationError(text) from error
+            # A record whose rule could not be executed is no poison record.
+            kind = RuleNotExecutedError if isinstance(error, RuleNotExecutedError) else SerializationError
+            raise kind(text) from error
         action = self._registry.get_action(name)
         if action is None:
             raise RuleError(f"the rule {context.rule.name!r} names the action {name!r}, which is not registered")

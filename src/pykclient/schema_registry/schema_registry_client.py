@@ -117,7 +117,8 @@ class _Flights:
             self._flights.pop(key, None)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as part of a path."""
     return urllib.parse.quote(name, safe="")
 
 
@@ -143,7 +144,8 @@ class SchemaRegistryClient:
         """
         self._conf = {**(conf or {}), **more}
         config = read_config(self._conf)
-        self._rest = RestClient(config, clock)
+        #: The client's HTTP, which a client of the DEK registry shares.
+        self.rest = RestClient(config, clock)
         self.clock = clock
         capacity = config["cache.capacity"]
         self.latest_ttl_s = config["cache.latest.ttl.sec"]
@@ -171,12 +173,12 @@ class SchemaRegistryClient:
 
     def close(self) -> None:
         """Close the connections."""
-        self._rest.close()
+        self.rest.close()
 
     @property
     def name(self) -> str:
         """The registry's addresses, for messages."""
-        return self._rest.name
+        return self.rest.name
 
     def config(self) -> dict[str, Any]:
         """Return the configuration that was given."""
@@ -201,7 +203,7 @@ class SchemaRegistryClient:
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
         """Return the schema of a GUID. It is cached."""
-        return self._by_id(("guid", guid, fmt), f"schemas/guids/{_quoted(guid)}", {"format": fmt})
+        return self._by_id(("guid", guid, fmt), f"schemas/guids/{quoted(guid)}", {"format": fmt})
 
     def get_schema_by_global_id(self, global_id: int, fmt: str | None = None) -> Schema:
         """Return the schema of a version's global id in Apicurio's registry. Its ids elsewhere are those of contents.
@@ -211,7 +213,7 @@ class SchemaRegistryClient:
         """
         number = self._global_ids.get(global_id)
         if number is None:
-            answer = self._rest.send("GET", f"{APICURIO}search/versions", {"globalId": global_id})
+            answer = self.rest.send("GET", f"{APICURIO}search/versions", {"globalId": global_id})
             versions = answer.get("versions") if isinstance(answer, dict) else None
             if not versions:
                 raise SchemaRegistryError(404, 40403, f"No version has the global id {global_id}")
@@ -234,7 +236,7 @@ class SchemaRegistryClient:
 
         def ask() -> Schema:
             try:
-                made = Schema.from_dict(self._rest.send("GET", path, query))
+                made = Schema.from_dict(self.rest.send("GET", path, query))
             except SchemaRegistryError as error:
                 if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
@@ -251,7 +253,7 @@ class SchemaRegistryClient:
 
         Apicurio takes schemas in that form, and then fails to return them in it. Raises ``failure`` for any other.
         """
-        made = Schema.from_dict(self._rest.send("GET", path, {**query, "format": None}))
+        made = Schema.from_dict(self.rest.send("GET", path, {**query, "format": None}))
         try:
             base64.b64decode(made.schema_str or "-", validate=True)
         except ValueError:
@@ -269,7 +271,7 @@ class SchemaRegistryClient:
 
     def get_schema_types(self) -> list[str]:
         """Return the types of schemas that the registry supports."""
-        return list(self._rest.send("GET", "schemas/types"))
+        return list(self.rest.send("GET", "schemas/types"))
 
     def get_subjects_by_schema_id(
         self,
@@ -281,7 +283,7 @@ class SchemaRegistryClient:
     ) -> list[str]:
         """Return the subjects that a schema is registered for."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
-        return list(self._rest.send("GET", f"schemas/ids/{schema_id}/subjects", query))
+        return list(self.rest.send("GET", f"schemas/ids/{schema_id}/subjects", query))
 
     def get_schema_versions(
         self,
@@ -294,7 +296,7 @@ class SchemaRegistryClient:
         """Return the subjects and versions that a schema is registered as."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
         return [
-            SchemaVersion.from_dict(row) for row in self._rest.send("GET", f"schemas/ids/{schema_id}/versions", query)
+            SchemaVersion.from_dict(row) for row in self.rest.send("GET", f"schemas/ids/{schema_id}/versions", query)
         ]
 
     # --- subjects -----------------------------------------------------------------------------------------------------
@@ -319,8 +321,8 @@ class SchemaRegistryClient:
             return found
 
         def ask() -> RegisteredSchema:
-            path = f"subjects/{_quoted(subject_name)}/versions"
-            answer = self._rest.send("POST", path, {"normalize": normalize_schemas}, schema.to_dict())
+            path = f"subjects/{quoted(subject_name)}/versions"
+            answer = self.rest.send("POST", path, {"normalize": normalize_schemas}, schema.to_dict())
             got = RegisteredSchema.from_dict(answer)
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
@@ -352,7 +354,7 @@ class SchemaRegistryClient:
         def ask() -> RegisteredSchema:
             query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
             got = RegisteredSchema.from_dict(
-                self._rest.send("POST", f"subjects/{_quoted(subject_name)}", query, schema.to_dict())
+                self.rest.send("POST", f"subjects/{quoted(subject_name)}", query, schema.to_dict())
             )
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
@@ -377,20 +379,20 @@ class SchemaRegistryClient:
             "offset": offset,
             "limit": limit,
         }
-        return list(self._rest.send("GET", "subjects", query))
+        return list(self.rest.send("GET", "subjects", query))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
         """Delete a subject, and return the deleted versions. With ``permanent``, it cannot be restored."""
-        path = f"subjects/{_quoted(subject_name)}"
-        versions = list(self._rest.send("DELETE", path))
+        path = f"subjects/{quoted(subject_name)}"
+        versions = list(self.rest.send("DELETE", path))
         if permanent:
-            versions = list(self._rest.send("DELETE", path, {"permanent": True}))
+            versions = list(self.rest.send("DELETE", path, {"permanent": True}))
         self._forget(subject_name)
         return versions
 
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
         """Return the latest version of a subject, cached for ``cache.latest.ttl.sec``."""
-        path = f"subjects/{_quoted(subject_name)}/versions/latest"
+        path = f"subjects/{quoted(subject_name)}/versions/latest"
         return self._latest_of(("latest", subject_name, fmt), path, {"format": fmt})
 
     def get_latest_with_metadata(
@@ -399,7 +401,7 @@ class SchemaRegistryClient:
         """Return the latest version that has these metadata properties, cached as ``get_latest_version`` is."""
         query = {"key": [*metadata], "value": [*metadata.values()], "deleted": deleted, "format": fmt}
         key = ("metadata", subject_name, frozenset(metadata.items()), deleted, fmt)
-        return self._latest_of(key, f"subjects/{_quoted(subject_name)}/metadata", query)
+        return self._latest_of(key, f"subjects/{quoted(subject_name)}/metadata", query)
 
     def _latest_of(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> RegisteredSchema:
         found = self._latest.get(key)
@@ -407,7 +409,7 @@ class SchemaRegistryClient:
             return found
 
         def ask() -> RegisteredSchema:
-            made = RegisteredSchema.from_dict(self._rest.send("GET", path, query))
+            made = RegisteredSchema.from_dict(self.rest.send("GET", path, query))
             self._latest.put(key, made, self.latest_ttl_s)
             return made
 
@@ -425,8 +427,8 @@ class SchemaRegistryClient:
             return found
 
         def ask() -> RegisteredSchema:
-            path = f"subjects/{_quoted(subject_name)}/versions/{version}"
-            made = RegisteredSchema.from_dict(self._rest.send("GET", path, {"deleted": deleted, "format": fmt}))
+            path = f"subjects/{quoted(subject_name)}/versions/{version}"
+            made = RegisteredSchema.from_dict(self.rest.send("GET", path, {"deleted": deleted, "format": fmt}))
             self._cache.put(key, made)
             return made
 
@@ -434,21 +436,21 @@ class SchemaRegistryClient:
 
     def get_referenced_by(self, subject_name: str, version: int | str = "latest") -> list[int]:
         """Return the ids of the schemas that refer to this one."""
-        return list(self._rest.send("GET", f"subjects/{_quoted(subject_name)}/versions/{version}/referencedby"))
+        return list(self.rest.send("GET", f"subjects/{quoted(subject_name)}/versions/{version}/referencedby"))
 
     def get_versions(
         self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Return the versions of a subject."""
         query = {"deleted": deleted, "deletedOnly": deleted_only, "offset": offset, "limit": limit}
-        return list(self._rest.send("GET", f"subjects/{_quoted(subject_name)}/versions", query))
+        return list(self.rest.send("GET", f"subjects/{quoted(subject_name)}/versions", query))
 
     def delete_version(self, subject_name: str, version: int, permanent: bool = False) -> int:
         """Delete a version of a subject, and return it."""
-        path = f"subjects/{_quoted(subject_name)}/versions/{version}"
-        found = self._rest.send("DELETE", path)
+        path = f"subjects/{quoted(subject_name)}/versions/{version}"
+        found = self.rest.send("DELETE", path)
         if permanent:
-            found = self._rest.send("DELETE", path, {"permanent": True})
+            found = self.rest.send("DELETE", path, {"permanent": True})
         self._forget(subject_name)
         return int(found)
 
@@ -458,11 +460,11 @@ class SchemaRegistryClient:
         """Set the compatibility of a subject, or the registry's default, and return the registry's response."""
         if level is None:
             raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
-        return dict(self._rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()}))
+        return dict(self.rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()}))
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """Return the compatibility of a subject, or the registry's default."""
-        return str(self._rest.send("GET", _config_path(subject_name))["compatibilityLevel"])
+        return str(self.rest.send("GET", _config_path(subject_name))["compatibilityLevel"])
 
     def test_compatibility(
         self,
@@ -487,8 +489,8 @@ class SchemaRegistryClient:
 
         ``version`` None checks all versions that the subject's compatibility covers.
         """
-        path = f"compatibility/subjects/{_quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
-        found = self._rest.send("POST", path, {"normalize": normalize, "verbose": verbose}, schema.to_dict())
+        path = f"compatibility/subjects/{quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
+        found = self.rest.send("POST", path, {"normalize": normalize, "verbose": verbose}, schema.to_dict())
         if found["is_compatible"]:
             return []
         return [str(line) for line in found.get("messages") or ()] or ["it is not compatible"]
@@ -502,40 +504,40 @@ class SchemaRegistryClient:
     def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> ServerConfig:
         """Set the configuration of a subject, or of the registry."""
         body = (config or ServerConfig()).to_dict()
-        return ServerConfig.from_dict(self._rest.send("PUT", _config_path(subject_name), body=body))
+        return ServerConfig.from_dict(self.rest.send("PUT", _config_path(subject_name), body=body))
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
         """Return the configuration of a subject, or of the registry."""
-        return ServerConfig.from_dict(self._rest.send("GET", _config_path(subject_name)))
+        return ServerConfig.from_dict(self.rest.send("GET", _config_path(subject_name)))
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
         """Delete the configuration of a subject, or of the registry, and return it."""
-        return ServerConfig.from_dict(self._rest.send("DELETE", _config_path(subject_name)))
+        return ServerConfig.from_dict(self.rest.send("DELETE", _config_path(subject_name)))
 
     def get_mode(self, subject_name: str) -> str:
         """Return the mode of a subject, such as READWRITE."""
-        return str(self._rest.send("GET", f"mode/{_quoted(subject_name)}")["mode"])
+        return str(self.rest.send("GET", f"mode/{quoted(subject_name)}")["mode"])
 
     def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
         """Set the mode of a subject."""
-        path = f"mode/{_quoted(subject_name)}"
-        return str(self._rest.send("PUT", path, {"force": force}, {"mode": mode})["mode"])
+        path = f"mode/{quoted(subject_name)}"
+        return str(self.rest.send("PUT", path, {"force": force}, {"mode": mode})["mode"])
 
     def delete_mode(self, subject_name: str) -> str:
         """Delete the mode of a subject, and return it."""
-        return str(self._rest.send("DELETE", f"mode/{_quoted(subject_name)}")["mode"])
+        return str(self.rest.send("DELETE", f"mode/{quoted(subject_name)}")["mode"])
 
     def get_global_mode(self) -> str:
         """Return the registry's mode."""
-        return str(self._rest.send("GET", "mode")["mode"])
+        return str(self.rest.send("GET", "mode")["mode"])
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:
         """Set the registry's mode."""
-        return str(self._rest.send("PUT", "mode", {"force": force}, {"mode": mode})["mode"])
+        return str(self.rest.send("PUT", "mode", {"force": force}, {"mode": mode})["mode"])
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Return the names of the registry's contexts."""
-        return list(self._rest.send("GET", "contexts", {"offset": offset, "limit": limit}))
+        return list(self.rest.send("GET", "contexts", {"offset": offset, "limit": limit}))
 
     def get_associations_by_resource_name(
         self,
@@ -555,12 +557,12 @@ class SchemaRegistryClient:
             "offset": offset,
             "limit": limit,
         }
-        path = f"associations/resources/{_quoted(resource_namespace)}/{_quoted(resource_name)}"
-        return [Association.from_dict(row) for row in self._rest.send("GET", path, query)]
+        path = f"associations/resources/{quoted(resource_namespace)}/{quoted(resource_name)}"
+        return [Association.from_dict(row) for row in self.rest.send("GET", path, query)]
 
     def create_association(self, request: AssociationCreateOrUpdateRequest) -> AssociationResponse:
         """Associate a resource, such as a topic, with subjects."""
-        return AssociationResponse.from_dict(self._rest.send("POST", "associations", body=request.to_dict()))
+        return AssociationResponse.from_dict(self.rest.send("POST", "associations", body=request.to_dict()))
 
     def delete_associations(
         self,
@@ -575,7 +577,7 @@ class SchemaRegistryClient:
             "associationType": list(association_types or ()) or None,
             "cascadeLifecycle": cascade_lifecycle,
         }
-        self._rest.send("DELETE", f"associations/resources/{_quoted(resource_id)}", query)
+        self.rest.send("DELETE", f"associations/resources/{quoted(resource_id)}", query)
 
     # --- caches -------------------------------------------------------------------------------------------------------
 
@@ -661,7 +663,7 @@ def _compact(schema: Schema) -> Schema:
 
 
 def _config_path(subject_name: str | None) -> str:
-    return "config" if subject_name is None else f"config/{_quoted(subject_name)}"
+    return "config" if subject_name is None else f"config/{quoted(subject_name)}"
 
 
 def _awaitable(

@@ -75,7 +75,7 @@ _RENAMED = {"schema_str": "schema", "schema_id": "id"}
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, _Json):
+    if isinstance(value, JsonValue):
         return value.to_dict()
     if isinstance(value, (list, tuple)):
         return [_to_json(item) for item in value]
@@ -89,7 +89,7 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-class _Json:
+class JsonValue:
     """Conversion of a dataclass from and to the JSON of the REST API."""
 
     #: How the value of a field is made of JSON, where it is not taken as it is.
@@ -119,7 +119,7 @@ class _Json:
         return hash(tuple(_frozen(getattr(self, item.name)) for item in fields(self)))  # type: ignore[arg-type]
 
 
-def _list_of(cls: type[_Json]) -> Callable[[Any], Any]:
+def _list_of(cls: type[JsonValue]) -> Callable[[Any], Any]:
     return lambda items: [cls.from_dict(item) for item in items]
 
 
@@ -167,12 +167,12 @@ class ConfigCompatibilityLevel(StrEnum):
 
 
 @dataclass(eq=True)
-class RuleParams(_Json):
+class RuleParams(JsonValue):
     """The parameters of a rule."""
 
     params: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.params)
@@ -183,7 +183,7 @@ class RuleParams(_Json):
 
 
 @dataclass(eq=True)
-class Rule(_Json):
+class Rule(JsonValue):
     """A rule of a data contract. Without a ``kind`` it is a TRANSFORM, and without a ``mode`` a WRITEREAD.
 
     ``kind`` and ``mode`` of a newer registry's response are texts that the enums do not have.
@@ -201,12 +201,12 @@ class Rule(_Json):
     on_failure: str | None = None
     disabled: bool | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"kind": _known(RuleKind), "mode": _known(RuleMode), "params": RuleParams.from_dict}
 
 
 @dataclass(eq=True)
-class RuleSet(_Json):
+class RuleSet(JsonValue):
     """The rules of a schema, by phase. ``others`` has the rules of phases that only a newer registry knows."""
 
     migration_rules: list[Rule] | None = None
@@ -215,7 +215,7 @@ class RuleSet(_Json):
     enable_at: str | None = None
     others: dict[str, Any] | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
@@ -237,12 +237,12 @@ class RuleSet(_Json):
 
 
 @dataclass(eq=True)
-class MetadataTags(_Json):
+class MetadataTags(JsonValue):
     """Tags of fields, by path."""
 
     tags: dict[str, list[str]] = field(default_factory=dict)
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.tags)
@@ -253,12 +253,12 @@ class MetadataTags(_Json):
 
 
 @dataclass(eq=True)
-class MetadataProperties(_Json):
+class MetadataProperties(JsonValue):
     """Properties of a schema."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.properties)
@@ -269,40 +269,40 @@ class MetadataProperties(_Json):
 
 
 @dataclass(eq=True)
-class Metadata(_Json):
+class Metadata(JsonValue):
     """Tags and properties of a schema."""
 
     tags: MetadataTags | None = None
     properties: MetadataProperties | None = None
     sensitive: list[str] | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"tags": MetadataTags.from_dict, "properties": MetadataProperties.from_dict}
 
 
 @dataclass(eq=True)
-class SchemaVersion(_Json):
+class SchemaVersion(JsonValue):
     """A version of a subject."""
 
     subject: str | None = None
     version: int | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
 
 @dataclass(eq=True)
-class SchemaReference(_Json):
+class SchemaReference(JsonValue):
     """A reference to another schema: the name used for it, its subject and its version."""
 
     name: str | None = None
     subject: str | None = None
     version: int | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
 
 @dataclass(eq=True)
-class Schema(_Json):
+class Schema(JsonValue):
     """A schema: its text, its type (AVRO, JSON or PROTOBUF), and the schemas that it refers to."""
 
     schema_str: str | None
@@ -311,7 +311,7 @@ class Schema(_Json):
     metadata: Metadata | None = None
     rule_set: RuleSet | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {
         "references": _list_of(SchemaReference),
         "metadata": Metadata.from_dict,
@@ -324,7 +324,7 @@ class Schema(_Json):
 
 
 @dataclass(eq=True)
-class RegisteredSchema(_Json):
+class RegisteredSchema(JsonValue):
     """A schema with its ids, and the subject and version that it is registered as."""
 
     subject: str | None
@@ -333,7 +333,7 @@ class RegisteredSchema(_Json):
     guid: str | None
     schema: Schema
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         own = {"subject": self.subject, "version": self.version, "id": self.schema_id, "guid": self.guid}
@@ -346,7 +346,7 @@ class RegisteredSchema(_Json):
 
 
 @dataclass(eq=True)
-class ServerConfig(_Json):
+class ServerConfig(JsonValue):
     """The configuration of a subject, or of the registry."""
 
     compatibility: ConfigCompatibilityLevel | None = None
@@ -357,7 +357,7 @@ class ServerConfig(_Json):
     default_rule_set: RuleSet | None = None
     override_rule_set: RuleSet | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {
         "compatibility": ConfigCompatibilityLevel,
         "compatibility_level": ConfigCompatibilityLevel,
@@ -369,7 +369,7 @@ class ServerConfig(_Json):
 
 
 @dataclass(eq=True)
-class Association(_Json):
+class Association(JsonValue):
     """A resource, such as a topic, and the subject of its keys or values."""
 
     subject: str | None = None
@@ -381,11 +381,11 @@ class Association(_Json):
     association_type: str | None = None
     frozen: bool = False
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
 
 
 @dataclass(eq=True)
-class AssociationInfo(_Json):
+class AssociationInfo(JsonValue):
     """One association in a response."""
 
     subject: str | None = None
@@ -394,12 +394,12 @@ class AssociationInfo(_Json):
     frozen: bool = False
     schema: Schema | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"schema": Schema.from_dict}
 
 
 @dataclass(eq=True)
-class AssociationCreateOrUpdateInfo(_Json):
+class AssociationCreateOrUpdateInfo(JsonValue):
     """One association of a request."""
 
     subject: str | None = None
@@ -409,12 +409,12 @@ class AssociationCreateOrUpdateInfo(_Json):
     schema: Schema | None = None
     normalize: bool | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"schema": Schema.from_dict}
 
 
 @dataclass(eq=True)
-class AssociationCreateOrUpdateRequest(_Json):
+class AssociationCreateOrUpdateRequest(JsonValue):
     """The associations to create for a resource, or to change."""
 
     resource_name: str | None = None
@@ -423,12 +423,12 @@ class AssociationCreateOrUpdateRequest(_Json):
     resource_type: str | None = None
     associations: list[AssociationCreateOrUpdateInfo] | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"associations": _list_of(AssociationCreateOrUpdateInfo)}
 
 
 @dataclass(eq=True)
-class AssociationResponse(_Json):
+class AssociationResponse(JsonValue):
     """The associations of a resource that were created or changed."""
 
     resource_name: str | None = None
@@ -437,5 +437,5 @@ class AssociationResponse(_Json):
     resource_type: str | None = None
     associations: list[AssociationInfo] | None = None
 
-    __hash__ = _Json.__hash__
+    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"associations": _list_of(AssociationInfo)}

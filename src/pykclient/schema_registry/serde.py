@@ -21,6 +21,7 @@ from pykclient.schema_registry.models import model_problem
 from pykclient.schema_registry.rules import (
     FieldWalk,
     InlineCheck,
+    MustWaitError,
     RuleRegistry,
     RuleRunner,
     ensure_inline_rules_hold,
@@ -263,6 +264,7 @@ class Plan:
         "ruled",
         "schema_id",
         "subject",
+        "tags",
         "writer",
     )
 
@@ -277,6 +279,7 @@ class Plan:
         is_writing: bool = False,
         ruled: Schema | None = None,
         inline: Callable[[Any], Iterator[InlineCheck]] | None = None,
+        tags_of: Callable[[Schema], Any] = lambda _: None,
     ) -> None:
         self.subject = subject
         self.schema_id = schema_id
@@ -290,6 +293,8 @@ class Plan:
         #: The schema whose domain rules hold. Its rules are executed for values in its form.
         self.ruled = ruled or reader
         self.has_rules = may_have_rules(RulePhase.DOMAIN, mode, self.ruled)
+        #: The tags of fields, in the form of the format; None where there are no rules.
+        self.tags = tags_of(self.ruled) if self.has_rules and self.ruled is not None else None
         self.has_encoding_rules = may_have_rules(RulePhase.ENCODING, mode, writer)
         #: Yields the parts of a value that the schema's text has rules for; None if it has none.
         self.inline = inline
@@ -317,9 +322,7 @@ class BaseSerde:
         self._conf = read_settings(self._keys, conf)
         self._client = registry
         self._blocking = registry.blocking if isinstance(registry, AsyncSchemaRegistryClient) else registry
-        self._runner = RuleRunner(rule_registry)
-        #: Settings for executors.
-        self.rule_conf = dict(rule_conf or {})
+        self._runner = RuleRunner(rule_registry, self._blocking, dict(rule_conf or {}))
         self._strategy = self._chosen_strategy()
         self._passes_client = _takes_client(self._strategy)
         clock = SYSTEM_CLOCK if self._blocking is None else self._blocking.clock
@@ -378,6 +381,10 @@ class BaseSerde:
         if plan is not None and plan.subject is not None:
             parts.append(f"subject {plan.subject!r}")
         return ", ".join(parts) or "the data"
+
+    def _tags(self, schema: Schema) -> Any:
+        """Return the tags of fields in a schema's text, if they are not looked up by the walk. May ask the registry."""
+        return None
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         """Return which part of a value or of data does not fit, and both types; None if unknown."""
@@ -507,15 +514,23 @@ class BaseSerializer(BaseSerde):
         schema_id = SchemaId(self.schema_type, number, guid, self._indexes())
         codec = self._codec(schema)
         inline = None if self._inline_execution == "DISABLED" else self._inline(codec)
-        return Plan(subject, schema_id, schema, schema, codec, is_writing=True, inline=inline)
+        return Plan(subject, schema_id, schema, schema, codec, is_writing=True, inline=inline, tags_of=self._tags)
 
-    def _write(self, plan: Plan, obj: Any, ctx: SerializationContext | None) -> bytes:
+    def _write(self, plan: Plan, obj: Any, ctx: SerializationContext | None, may_wait: bool = True) -> bytes:
         value = self._converted(obj, ctx)
         if plan.inline is not None and self._inline_execution == "BEFORE_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
         if plan.has_rules:
             value = self._runner.run(
-                RulePhase.DOMAIN, RuleMode.WRITE, plan.subject or "", ctx, None, plan.reader, value, self._walk(plan)
+                RulePhase.DOMAIN,
+                RuleMode.WRITE,
+                plan.subject or "",
+                ctx,
+                None,
+                plan.reader,
+                value,
+                self._walk(plan),
+                may_wait,
             )
         if plan.inline is not None and self._inline_execution == "AFTER_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
@@ -525,7 +540,7 @@ class BaseSerializer(BaseSerde):
             raise self._unfit(plan, value, ctx, error) from error
         if plan.has_encoding_rules:
             data = self._runner.run(
-                RulePhase.ENCODING, RuleMode.WRITE, plan.subject or "", ctx, None, plan.writer, data
+                RulePhase.ENCODING, RuleMode.WRITE, plan.subject or "", ctx, None, plan.writer, data, None, may_wait
             )
         assert plan.schema_id is not None
         written: bytes = self._write_id(data, ctx, plan.schema_id)
@@ -552,7 +567,10 @@ class BaseSerializer(BaseSerde):
         plan = self._known_plan(ctx)
         if plan is None:
             plan = await _async_client(self._client).run(lambda: self._make_plan(ctx))
-        return self._write(plan, obj, ctx)
+        try:
+            return self._write(plan, obj, ctx, False)
+        except MustWaitError:
+            return await _async_client(self._client).run(lambda: self._write(plan, obj, ctx))
 
     def plan(self, ctx: SerializationContext | None) -> Plan:
         """Return the plan for records of a topic and field, which is made once.
@@ -684,7 +702,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
             ruled = own if own is not None and own.rule_set is not None else writer or own
         decoded = writer if migrations else reader
         codec = self._codec(writer, decoded, schema_id)
-        plan = Plan(subject, schema_id, writer, reader, codec, migrations, ruled=ruled)
+        plan = Plan(subject, schema_id, writer, reader, codec, migrations, ruled=ruled, tags_of=self._tags)
         return self._keep(self._plan_key(schema_id, ctx), plan)
 
     def _migrations(
@@ -712,9 +730,11 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         except SerializationError as error:
             raise type(error)(f"{self._where(ctx, None)}: {error}") from error
 
-    def _read(self, plan: Plan, data: bytes, ctx: SerializationContext | None) -> Any:
+    def _read(self, plan: Plan, data: bytes, ctx: SerializationContext | None, may_wait: bool = True) -> Any:
         if plan.has_encoding_rules:
-            data = self._runner.run(RulePhase.ENCODING, RuleMode.READ, plan.subject or "", ctx, None, plan.writer, data)
+            data = self._runner.run(
+                RulePhase.ENCODING, RuleMode.READ, plan.subject or "", ctx, None, plan.writer, data, None, may_wait
+            )
         try:
             value = self._loaded(plan, data)
         except Exception as error:
@@ -725,7 +745,15 @@ class BaseDeserializer(BaseSerde, Generic[T]):
             value = self._after_migrations(plan, value)
         if plan.has_rules:
             value = self._runner.run(
-                RulePhase.DOMAIN, RuleMode.READ, plan.subject or "", ctx, None, plan.ruled, value, self._walk(plan)
+                RulePhase.DOMAIN,
+                RuleMode.READ,
+                plan.subject or "",
+                ctx,
+                None,
+                plan.ruled,
+                value,
+                self._walk(plan),
+                may_wait,
             )
             try:
                 value = self._after_rules(plan, value)
@@ -767,7 +795,10 @@ class BaseDeserializer(BaseSerde, Generic[T]):
             plan = self._make_plan(schema_id, ctx)
         if plan is None:
             plan = await _async_client(self._client).run(lambda: self._make_plan(schema_id, ctx))
-        return self._read(plan, payload, ctx)
+        try:
+            return self._read(plan, payload, ctx, False)
+        except MustWaitError:
+            return await _async_client(self._client).run(lambda: self._read(plan, payload, ctx))
 
     def for_field(self, field: MessageField) -> BoundDeserializer[T]:
         """Return the deserializer of a client's keys or values."""
@@ -804,7 +835,10 @@ class BoundSerializer:
         plan = serde._known_plan(ctx)
         if plan is None:
             return serde._call_async(data, ctx)
-        return serde._write(plan, data, ctx)
+        try:
+            return serde._write(plan, data, ctx, False)
+        except MustWaitError:
+            return serde._call_async(data, ctx)
 
     def close(self) -> None:
         """Do nothing: the registry's client is the application's to close."""
@@ -837,14 +871,18 @@ class BoundDeserializer(Generic[T]):
         plan = serde._plans.get(serde._plan_key(schema_id, ctx))
         if plan is None:
             raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(schema_id, ctx)))
-        found = serde._read(plan, payload, ctx)
+        try:
+            found = serde._read(plan, payload, ctx, False)
+        except MustWaitError as error:
+            fetch = error.fetch
+            raise NotLoadedError(lambda: _loading(serde._client, fetch)) from None
         return found
 
     def close(self) -> None:
         """Do nothing: the registry's client is the application's to close."""
 
 
-async def _loading(client: Registry | None, make: Callable[[], Plan]) -> None:
+async def _loading(client: Registry | None, make: Callable[[], object]) -> None:
     await _async_client(client).run(make)
 
 

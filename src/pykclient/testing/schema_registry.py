@@ -5,7 +5,8 @@
         registry.fail(status=503, times=2)
 
 It stores subjects, versions, references, compatibility levels and modes, and checks the compatibility of Avro, JSON
-Schema and Protobuf. A new version takes over the metadata and the rules of the one before. It does not compile
+Schema and Protobuf. A new version takes over the metadata and the rules of the one before. It stores encrypted keys of
+fields, as a DEK registry does. It does not compile
 Protobuf's text: schemas are registered as serialized file descriptors, as all serializers do.
 """
 
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.schema_registry.compatibility import problems_between
+from pykclient.schema_registry.dek_registry import LATEST, Dek, DekAlgorithm, DekId, Kek, KekId
 from pykclient.schema_registry.schemas import (
     Association,
     AssociationCreateOrUpdateRequest,
@@ -159,6 +161,8 @@ class EmbeddedSchemaRegistry:
         self._levels: dict[str | None, dict[str, Any]] = {None: {"compatibility": "BACKWARD"}}
         self._modes: dict[str | None, str] = {None: "READWRITE"}
         self._associations: list[Association] = []
+        self._keks: dict[KekId, Kek] = {}
+        self._deks: dict[DekId, Dek] = {}
         self._faults: list[_Fault] = []
         self._requests: list[RegistryRequest] = []
         self._held = threading.Event()  # set when no response is held
@@ -535,6 +539,70 @@ class EmbeddedSchemaRegistry:
                 return {}
         return None
 
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def _keys(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
+        context = query.get("context", [None])[0]
+        now_ms = self._clock.wall_ms()
+        match method, path:
+            case "GET", ["v1", "keks"]:
+                return sorted(place.name for place in self._keks if place.context == context)
+            case "POST", ["v1", "keks"]:
+                kek = Kek.from_dict({**body, "ts": now_ms})
+                if not (kek.name and kek.kms_type and kek.kms_key_id):
+                    raise _RefusedError(422, 42272, "A KEK needs name, kmsType and kmsKeyId")
+                if kek.shared:
+                    raise _RefusedError(422, 42272, "Shared keys need a key management service, which this has not")
+                if self._keks.setdefault(KekId(kek.name, False, context), kek) is not kek:
+                    raise _RefusedError(409, 40972, f"Key '{kek.name}' already exists")
+                return kek.to_dict()
+            case "GET" | "DELETE", ["v1", "keks", name]:
+                kek = self._kek(name, context)
+                if method == "DELETE":
+                    if any(place.kek_name == name for place in self._deks):
+                        raise _RefusedError(422, 42273, f"Key '{name}' has data encryption keys")
+                    del self._keks[KekId(name, False, context)]
+                return kek.to_dict()
+            case _, ["v1", "keks", name, "deks", *rest]:
+                if not any(place.name == name for place in self._keks):
+                    raise _RefusedError(404, 40470, f"Key '{name}' not found")
+                return self._dek(method, name, rest, query, body, now_ms)
+        return None
+
+    def _kek(self, name: str, context: str | None) -> Kek:
+        found = self._keks.get(KekId(name, False, context))
+        if found is None:
+            raise _RefusedError(404, 40470, f"Key '{name}' not found")
+        return found
+
+    def _dek(self, method: str, name: str, path: list[str], query: dict[str, list[str]], body: Any, now_ms: int) -> Any:
+        if method == "POST":
+            dek = Dek.from_dict({"version": 1, "algorithm": "AES256_GCM", **body, "kekName": name, "ts": now_ms})
+            dek.subject = path[0] if path else dek.subject
+            if dek.subject is None or dek.version is None or dek.algorithm is None or not dek.encrypted_key_material:
+                raise _RefusedError(422, 42272, "A DEK needs a subject and encryptedKeyMaterial")
+            place = DekId(name, dek.subject, dek.version, dek.algorithm)
+            if self._deks.setdefault(place, dek) is not dek:
+                raise _RefusedError(409, 40972, f"Key {place.subject!r}, version {place.version}, already exists")
+            return dek.to_dict()
+        if not path:
+            return sorted({place.subject for place in self._deks if place.kek_name == name})
+        algorithm = DekAlgorithm(query.get("algorithm", ["AES256_GCM"])[0])
+        held = {
+            place.version: dek
+            for place, dek in self._deks.items()
+            if (place.kek_name, place.subject, place.algorithm) == (name, path[0], algorithm)
+        }
+        wanted = path[2] if len(path) > 2 else "1"
+        number = max(held, default=0) if wanted in ("latest", str(LATEST)) else int(wanted)
+        if path[1:] == ["versions"] and held and method == "GET":
+            return sorted(held)
+        if number not in held:
+            raise _RefusedError(404, 40470, f"Key {path[0]!r}, version {wanted}, not found")
+        if method == "DELETE":
+            del self._deks[DekId(name, path[0], number, algorithm)]
+        return held[number].to_dict()
+
     def _contexts(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
         return ["."] if method == "GET" else None
 
@@ -548,6 +616,7 @@ _ROOTS: Final[dict[str, Callable[..., Any]]] = {
     "mode": EmbeddedSchemaRegistry._mode,
     "associations": EmbeddedSchemaRegistry._associations_route,
     "contexts": EmbeddedSchemaRegistry._contexts,
+    "dek-registry": EmbeddedSchemaRegistry._keys,
 }
 
 
