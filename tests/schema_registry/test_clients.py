@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
-from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
+from pykclient import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.confluent import DeserializingConsumer, SerializingProducer
 from pykclient.confluent.aio import AsyncDeserializingConsumer, AsyncSerializingProducer
 from pykclient.confluent.error import ValueDeserializationError, ValueSerializationError
@@ -38,6 +38,7 @@ from pykclient.schema_registry.protobuf import (
 from pykclient.serialization import MessageField, SerializationContext
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
+from tests.support.group_configs import set_group_configs
 from tests.support.wait import eventually
 
 JSON_ORDER = json.dumps({"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}})
@@ -208,6 +209,70 @@ def test_share_consumers_deserialize(pykclient_cluster: EmbeddedCluster, client:
             producer.send("orders", {"id": 7}).get(30)
             found = [record.value for record in _all(consumer.poll(1_000))]
         assert found[0] == {"id": 7}
+
+
+def test_asyncio_share_consumers_ask_the_registry_without_blocking_the_loop(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    """Two schemas one after the other, and the loop goes on while the registry does not answer."""
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as other,
+            AIOKafkaShareConsumer(
+                "orders", **settings(pykclient_cluster), group_id="g", value_deserializer=AsyncAvroDeserializer(other)
+            ) as consumer,
+        ):
+            await consumer.poll(1)  # joins
+            registry.hold()
+            reading = asyncio.create_task(consumer.getone())
+            while other._threads is None:  # which ask
+                await asyncio.sleep(0.01)
+            assert not reading.done()
+            registry.release()
+            assert (await reading).value == {"id": 1}
+            assert (await consumer.getone()).value == {"id": 1.5}
+            await consumer.commit_sync()
+            assert not (await consumer.poll(0))
+
+    set_group_configs(pykclient_cluster, "g", {"share.auto.offset.reset": "earliest"})
+    client.set_compatibility(level="NONE")
+    with KafkaProducer(**settings(pykclient_cluster)) as producer:
+        for text, value in ((ORDER, {"id": 1}), (ORDER.replace("long", "double"), {"id": 1.5})):
+            data = AvroSerializer(client, text, conf=REGISTER)(value, SerializationContext("orders", _VALUE))
+            producer.send("orders", data, partition=0).get(30)
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+def test_asyncio_share_consumer_names_the_record_of_an_unknown_schema(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as other,
+            AIOKafkaShareConsumer(
+                "orders",
+                **settings(pykclient_cluster),
+                group_id="g",
+                value_deserializer=AsyncAvroDeserializer(other),
+                share_acknowledgement_mode="explicit",
+            ) as consumer,
+        ):
+            with pytest.raises(RecordDeserializationError, match="Schema 99 not found") as caught:
+                await consumer.getone()
+            assert (caught.value.offset, caught.value.part) == (0, "value")
+            consumer.acknowledge("orders", 0, 0, AcknowledgeType.REJECT)
+            record = await consumer.getone()
+            assert (record.offset, record.value) == (1, {"id": 1})
+            consumer.acknowledge(record)
+            await consumer.commit_sync()
+
+    set_group_configs(pykclient_cluster, "g", {"share.auto.offset.reset": "earliest"})
+    with KafkaProducer(**settings(pykclient_cluster)) as producer:
+        data = AvroSerializer(client, ORDER, conf=REGISTER)({"id": 1}, SerializationContext("orders", _VALUE))
+        for sent in (b"\0\0\0\0\x63\x02", data):
+            producer.send("orders", sent, partition=0).get(30)
+    asyncio.run(asyncio.wait_for(main(), 90))
 
 
 def _all(polled: Any) -> list[Any]:

@@ -18,7 +18,13 @@ from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import IllegalArgumentError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
+from pykclient.errors import (
+    IllegalArgumentError,
+    InvalidGroupIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordDeserializationError,
+)
 from pykclient.log_context import LogContext
 from pykclient.pacing import one_iteration
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopEnvironment
     from pykclient.config.client_settings import ConsumerSettings
     from pykclient.consumer.share.share_fetch import ShareFetch
-    from pykclient.serialization import DeserializerOf
+    from pykclient.serialization import BindableDeserializer, DeserializerOf
     from pykclient.types import MadeK, MadeV
 
 if TYPE_CHECKING:
@@ -63,6 +69,25 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
     """
 
     _config: ShareConsumerConfig
+
+    # The deserializers of a schema registry for asyncio are called for awaitables, so their type is that of for_field.
+    @overload
+    def __init__(
+        self: AIOKafkaShareConsumer[MadeK, MadeV],
+        *topics: str,
+        key_deserializer: BindableDeserializer[MadeK],
+        value_deserializer: BindableDeserializer[MadeV],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AIOKafkaShareConsumer[MadeK, MadeV],
+        *topics: str,
+        key_deserializer: DeserializerOf[MadeK] | None = None,
+        value_deserializer: BindableDeserializer[MadeV],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
 
     @overload
     def __init__(
@@ -290,7 +315,20 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         except KafkaError as error:
             await consumer.rest_if_repeated(error)
             raise
-        return await consumer.run_call(consumer.consumer.poll(Timer(consumer.components.clock, timeout_ms)))
+        timer = Timer(consumer.components.clock, timeout_ms)
+        while True:
+            try:
+                return await consumer.run(consumer.consumer.poll(timer))
+            except KafkaError as error:
+                # A deserializer that would have blocked the loop, to ask a schema registry.
+                load = getattr(error.__cause__, "load", None)
+                if load is None or not isinstance(error, RecordDeserializationError):
+                    await consumer.rest_if_repeated(error)
+                    raise
+                try:
+                    await load()
+                except KafkaError as failure:
+                    consumer.consumer.load_failed(error.part, failure)
 
     def __aiter__(self) -> Self:
         """Return the consumer: a loop goes over all records, and ends when the consumer is stopped.

@@ -279,6 +279,10 @@ class ShareConsumer:
         yield from self.run_callbacks()
         return fetch
 
+    def load_failed(self, part: str, failure: Exception) -> None:
+        """Let the next poll raise ``failure`` for its first record: a deserializer could not load what it needs."""
+        self._buffer.load_failed(part, failure)
+
     def _poll(self, timer: Timer) -> Steps[ShareFetch]:
         is_first = True
         while True:

@@ -339,6 +339,7 @@ class ShareCompletedFetch:
     __slots__ = (
         "_acquired",
         "_bytes_read",
+        "_load_failure",
         "_metric_aggregator",
         "_pending",
         "_position",
@@ -372,6 +373,8 @@ class ShareCompletedFetch:
         self._position = 0  # of the next batch
         # The acquired records of the last batch that are not deserialized yet.
         self._pending: deque[ConsumerRecord[Any, Any]] = deque()
+        #: The part of the next record that cannot be read, and why: what its deserializer needs could not be loaded.
+        self._load_failure: tuple[str, Exception] | None = None
         self._acquired = self._acquired_offsets()
         self._records_read = self._bytes_read = 0
 
@@ -399,7 +402,8 @@ class ShareCompletedFetch:
         """Return at least ``max_records`` records, if there are as many, up to the end of a batch.
 
         If the next record cannot be read, it is acknowledged, and returned is the error to raise. That happens only
-        with ``may_fail`` and if there is no record before it to return.
+        with ``may_fail`` and if there is no record before it to return. If its deserializer must load something first
+        (the error's cause has ``load``), the record stays the next one.
         """
         result = ShareInFlightBatch(self.node_id, self.partition)
         try:
@@ -411,9 +415,14 @@ class ShareCompletedFetch:
         except _UnreadableError as unreadable:
             if not may_fail or result.in_flight:
                 return result, None
-            self._skip(unreadable, result)
+            if not unreadable.is_waiting:
+                self._skip(unreadable, result)
             return result, unreadable.error
         return result, None
+
+    def load_failed(self, part: str, failure: Exception) -> None:
+        """Fail the next record: what the deserializer of its key or value needs could not be loaded."""
+        self._load_failure = (part, failure)
 
     def drain(self) -> None:
         """Release the response, and record metrics of what was read from it."""
@@ -439,14 +448,19 @@ class ShareCompletedFetch:
         """Deserialize the next record and add it to ``result``."""
         record = self._pending[0]
         key, value, part = record.key, record.value, "key"
+        failure, self._load_failure = self._load_failure, None
         try:
+            if failure is not None:
+                part = failure[0]
+                raise failure[1]
             if key is not None and deserializers.key is not None:
                 key = deserializers.key(record.topic, record.headers, key)
             part = "value"
             if value is not None and deserializers.value is not None:
                 value = deserializers.value(record.topic, record.headers, value)
         except Exception as error:
-            raise _UnreadableError(self._deserialization_error(record, part, deserializers, error)) from error
+            made = self._deserialization_error(record, part, deserializers, error)
+            raise _UnreadableError(made, is_waiting=hasattr(error, "load")) from error
         record.key = key
         record.value = value
         result.add(record)
@@ -558,13 +572,24 @@ class ShareCompletedFetch:
 
 
 class _UnreadableError(Exception):
-    """A record, a batch, or bytes that are no batch (``is_batch`` is False), with the error to raise."""
+    """A record, a batch, or bytes that are no batch (``is_batch`` is False), with the error to raise.
 
-    def __init__(self, error: KafkaError, offsets: frozenset[int] = frozenset(), *, is_batch: bool = True) -> None:
+    ``is_waiting`` is True if the record can perhaps be read later.
+    """
+
+    def __init__(
+        self,
+        error: KafkaError,
+        offsets: frozenset[int] = frozenset(),
+        *,
+        is_batch: bool = True,
+        is_waiting: bool = False,
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.offsets = offsets
         self.is_batch = is_batch
+        self.is_waiting = is_waiting
 
 
 #: After these errors a new leader or fresh metadata is enough; the number is the level of the log.
@@ -617,6 +642,11 @@ class ShareFetchBuffer:
         """Drop everything, as the records are no longer locked for this consumer."""
         self._waiting.clear()
         self._next_in_line = None
+
+    def load_failed(self, part: str, failure: Exception) -> None:
+        """Fail the next record: what the deserializer of its key or value needs could not be loaded."""
+        if self._next_in_line is not None:
+            self._next_in_line.load_failed(part, failure)
 
     def release_all(self) -> list[NodeAcknowledgements]:
         """Drop everything, and return acknowledgements that release the records."""
