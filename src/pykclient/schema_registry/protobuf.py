@@ -463,14 +463,21 @@ def _file(name: str, text: str) -> Any:
     return made
 
 
+def known_files() -> Iterator[bytes]:
+    """Yield the serialized files that every reader has, each after those that it imports."""
+    for name in _WELL_KNOWN:
+        yield load(name, "protobuf").DESCRIPTOR.serialized_pb
+    proto = load("google.protobuf.descriptor_pb2", "protobuf")
+    for described in _CONFLUENT:
+        made = load("google.protobuf.json_format", "protobuf").ParseDict(described, proto.FileDescriptorProto())
+        yield made.SerializeToString()
+
+
 def _pool() -> Any:
     """Return a new pool with the files that every reader has."""
     pool = load("google.protobuf.descriptor_pool", "protobuf").DescriptorPool()
-    for name in _WELL_KNOWN:
-        pool.AddSerializedFile(load(name, "protobuf").DESCRIPTOR.serialized_pb)
-    proto = load("google.protobuf.descriptor_pb2", "protobuf")
-    for described in _CONFLUENT:
-        pool.Add(load("google.protobuf.json_format", "protobuf").ParseDict(described, proto.FileDescriptorProto()))
+    for file in known_files():
+        pool.AddSerializedFile(file)
     return pool
 
 

@@ -6,20 +6,27 @@
 
 It stores subjects, versions, references, compatibility levels and modes, and checks the compatibility of Avro, JSON
 Schema and Protobuf. A new version takes over the metadata and the rules of the one before. It stores encrypted keys of
-fields, as a DEK registry does. It does not compile
-Protobuf's text: schemas are registered as serialized file descriptors, as all serializers do.
+fields, as a DEK registry does. Text of Protobuf needs Protobuf's compiler: ``pip install grpcio-tools``, or protoc on
+the path.
 """
 
 from __future__ import annotations
 
 import base64
 import http.server
+import importlib.util
 import json
+import os
+import shutil
 import ssl
+import subprocess
+import sys
+import tempfile
 import threading
 import urllib.parse
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
@@ -86,9 +93,76 @@ class _Version(NamedTuple):
     version: int
 
 
+#: How long the compiler of Protobuf may take, in seconds.
+_LONGEST_RUN_S: Final = 60
+
+
+def _compiled(text: str, imports: list[tuple[str, bytes]]) -> bytes:
+    """Return the descriptor of a file of Protobuf. ``imports`` has the names and descriptors of others.
+
+    Raises:
+        ValueError: the text is not valid, or there is no compiler.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    from pykclient.schema_registry.protobuf import known_files
+
+    command = [sys.executable, "-m", "grpc_tools.protoc"]
+    if importlib.util.find_spec("grpc_tools") is None:
+        found = shutil.which("protoc")
+        if found is None:
+            raise ValueError("text of Protobuf needs its compiler: pip install grpcio-tools")
+        command = [found]
+    known = FileDescriptorSet(file=[FileDescriptorProto.FromString(file) for file in known_files()])
+    for name, file in imports:
+        known.file.append(FileDescriptorProto.FromString(file))
+        known.file[-1].name = name
+    with tempfile.TemporaryDirectory() as folder:
+        source, others, made = (Path(folder, name) for name in ("schema.proto", "others", "made"))
+        source.write_text(text, encoding="utf-8")
+        others.write_bytes(known.SerializeToString())
+        options = [f"--proto_path={folder}", f"--descriptor_set_in={others}", f"--descriptor_set_out={made}"]
+        try:
+            run = subprocess.run(  # noqa: S603 - the compiler, with files of this process
+                [*command, *options, source.name], capture_output=True, text=True, timeout=_LONGEST_RUN_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"the compiler of Protobuf has not ended within {_LONGEST_RUN_S} s") from None
+        if run.returncode:
+            raise ValueError(run.stderr.replace(f"{source.parent}{os.sep}", "").strip().replace("\n", "; "))
+        file: bytes = FileDescriptorSet.FromString(made.read_bytes()).file[0].SerializeToString()
+        return file
+
+
+def _plain_file(text: str) -> str:
+    """Return a file of Protobuf without what is not a part of the schema, such as its name."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return text
+    for name in ("name", "source_code_info"):
+        file.ClearField(name)
+    if file.syntax == "proto2":  # the default
+        file.ClearField("syntax")
+    rest = list(file.message_type)
+    fields = list(file.extension)
+    while rest:
+        message = rest.pop()
+        rest += message.nested_type
+        fields += [*message.field, *message.extension]
+    for field in fields:
+        field.ClearField("json_name")
+    return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
+
+
 def _canonical(schema: Schema, normalize: bool) -> str:
     """Return a text that is the same for schemas that count as equal."""
     text = schema.schema_str or ""
+    if schema.schema_type == "PROTOBUF":
+        text = _plain_file(text)
     if schema.schema_type in ("AVRO", "JSON"):
         text = json.dumps(json.loads(text), sort_keys=normalize, separators=(",", ":"))
     rest = {**schema.to_dict(), "schema": text}
@@ -161,6 +235,8 @@ class EmbeddedSchemaRegistry:
         self._levels: dict[str | None, dict[str, Any]] = {None: {"compatibility": "BACKWARD"}}
         self._modes: dict[str | None, str] = {None: "READWRITE"}
         self._associations: list[Association] = []
+        #: Protobuf schemas that were sent as text, by their serialized form.
+        self._texts: dict[str, str] = {}
         self._keks: dict[KekId, Kek] = {}
         self._deks: dict[DekId, Dek] = {}
         self._faults: list[_Fault] = []
@@ -258,6 +334,7 @@ class EmbeddedSchemaRegistry:
             status, answer = 401, {"error_code": 40101, "message": "Unauthorized"}
         else:
             try:
+                body = self._with_serialized(body)
                 with self._lock:
                     path = [urllib.parse.unquote(part) for part in parts.path.strip("/").split("/")]
                     status, answer = 200, self._dispatch(method, path, query, body)
@@ -268,6 +345,36 @@ class EmbeddedSchemaRegistry:
         if fault is not None and fault.drop:
             return None
         return status, answer, None if fault is None else fault.retry_after
+
+    def _with_serialized(self, body: Any) -> Any:
+        """Return the body of a request with text of Protobuf compiled, and remember the text."""
+        if not isinstance(body, dict) or body.get("schemaType") != "PROTOBUF" or _is_base64(body.get("schema")):
+            return body
+        with self._lock:
+            imports = list(self._imports(Schema.from_dict(body), set()))
+        try:
+            made = base64.b64encode(_compiled(body["schema"], imports)).decode()
+        except ValueError as error:
+            raise _RefusedError(422, 42201, f"Invalid schema: {error}") from None
+        with self._lock:
+            self._texts.setdefault(made, body["schema"])
+        return {**body, "schema": made}
+
+    def _imports(self, schema: Schema, seen: set[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that a schema imports, each after those that it imports itself."""
+        for reference in schema.references or ():
+            name = str(reference.name)
+            if name not in seen:
+                seen.add(name)
+                target = self._resolve(str(reference.subject), int(reference.version or 0))
+                yield from self._imports(target, seen)
+                yield name, base64.b64decode(target.schema_str or "")
+
+    def _shown(self, schema: Schema, query: dict[str, list[str]]) -> dict[str, Any]:
+        """Return a schema in the format that a request asks for."""
+        found = schema.to_dict()
+        text = self._texts.get(found["schema"])
+        return found if text is None or query.get("format") == ["serialized"] else {**found, "schema": text}
 
     def _may_enter(self, headers: dict[str, str]) -> bool:
         if self._users is None and self._tokens is None:
@@ -292,10 +399,10 @@ class EmbeddedSchemaRegistry:
             case "GET", ["types"]:
                 return ["JSON", "PROTOBUF", "AVRO"]
             case "GET", ["ids", number]:
-                return self._full(self._by_id.get(int(number)), int(number), f"Schema {number} not found")
+                return self._full(self._by_id.get(int(number)), int(number), f"Schema {number} not found", query)
             case "GET", ["guids", guid]:
                 number_of = {_guid(schema): number for number, schema in self._by_id.items()}.get(guid, -1)
-                return self._full(self._by_id.get(number_of), number_of, f"Schema {guid} not found")
+                return self._full(self._by_id.get(number_of), number_of, f"Schema {guid} not found", query)
             case "GET", ["ids", number, ("subjects" | "versions") as what]:
                 rows = [
                     (subject, row.version)
@@ -310,10 +417,10 @@ class EmbeddedSchemaRegistry:
                 return [{"subject": subject, "version": version} for subject, version in rows]
         return None
 
-    def _full(self, schema: Schema | None, number: int, missing: str) -> Any:
+    def _full(self, schema: Schema | None, number: int, missing: str, query: dict[str, list[str]]) -> Any:
         if schema is None:
             raise _RefusedError(404, 40403, missing)
-        return {**schema.to_dict(), "id": number, "guid": _guid(schema)}
+        return {**self._shown(schema, query), "id": number, "guid": _guid(schema)}
 
     def _is_live(self, subject: str, version: int) -> bool:
         return version not in self._deleted.get(subject, ())
@@ -333,8 +440,9 @@ class EmbeddedSchemaRegistry:
                 return row
         raise _RefusedError(404, 40402, f"Version {text} not found.")
 
-    def _registered(self, subject: str, row: _Version) -> Any:
-        return RegisteredSchema(subject, row.version, row.schema_id, _guid(row.schema), row.schema).to_dict()
+    def _registered(self, subject: str, row: _Version, query: dict[str, list[str]]) -> Any:
+        made = RegisteredSchema(subject, row.version, row.schema_id, _guid(row.schema), row.schema).to_dict()
+        return {**made, **self._shown(row.schema, query)}
 
     def _subjects_route(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
         deleted, normalize = _flag(query, "deleted"), _flag(query, "normalize")
@@ -351,16 +459,17 @@ class EmbeddedSchemaRegistry:
                 given = _checked(body)
                 for row in reversed(self._versions_of(subject, deleted)):
                     if _is_found_by(given, row.schema, normalize):
-                        return self._registered(subject, row)
+                        return self._registered(subject, row, query)
                 raise _RefusedError(404, 40403, "Schema not found")
             case "POST", [subject, "versions"]:
-                return self._register(subject, _checked(body), normalize)
+                return self._register(subject, _checked(body), normalize, query)
             case "GET", [subject, "versions"]:
                 return [row.version for row in self._versions_of(subject, deleted)]
             case "GET", [subject, "versions", version]:
-                return self._registered(subject, self._version(subject, version, deleted))
+                return self._registered(subject, self._version(subject, version, deleted), query)
             case "GET", [subject, "versions", version, "schema"]:
-                return json.loads(self._version(subject, version, deleted).schema.schema_str or "null")
+                shown = self._shown(self._version(subject, version, deleted).schema, query)
+                return json.loads(shown["schema"]) if shown.get("schemaType") != "PROTOBUF" else shown["schema"]
             case "GET", [subject, "versions", version, "referencedby"]:
                 return self._referrers(subject, self._version(subject, version, True).version)
             case "GET", [subject, "metadata"]:
@@ -368,7 +477,7 @@ class EmbeddedSchemaRegistry:
                 for row in reversed(self._versions_of(subject, deleted)):
                     held = row.schema.metadata and row.schema.metadata.properties
                     if held and wanted_pairs.items() <= held.properties.items():
-                        return self._registered(subject, row)
+                        return self._registered(subject, row, query)
                 raise _RefusedError(404, 40402, "No version has this metadata.")
             case "DELETE", [subject]:
                 return self._delete(subject, self._versions_of(subject, _flag(query, "permanent")), query)
@@ -397,7 +506,7 @@ class EmbeddedSchemaRegistry:
             and any((ref.subject, ref.version) == (subject, version) for ref in row.schema.references or ())
         ]
 
-    def _register(self, subject: str, schema: Schema, normalize: bool) -> Any:
+    def _register(self, subject: str, schema: Schema, normalize: bool, query: dict[str, list[str]]) -> Any:
         if self._mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
             raise _RefusedError(422, 42205, f"Subject {subject} is in read-only mode")
         rows = [row for row in self._subjects.get(subject, ()) if self._is_live(subject, row.version)]
@@ -405,7 +514,7 @@ class EmbeddedSchemaRegistry:
         canonical = _canonical(schema, normalize)
         for row in rows:
             if _canonical(row.schema, normalize) == canonical:
-                return self._registered(subject, row)
+                return self._registered(subject, row, query)
         problems = self._problems(subject, schema, rows)
         if problems:
             text = "; ".join(problems)
@@ -420,7 +529,7 @@ class EmbeddedSchemaRegistry:
         every = self._subjects.setdefault(subject, [])
         row = _Version(schema, number, every[-1].version + 1 if every else 1)
         every.append(row)
-        return self._registered(subject, row)
+        return self._registered(subject, row, query)
 
     def _completed(self, subject: str, schema: Schema, before: Schema | None) -> Schema:
         """Return a schema with the metadata and rules of the version before, and those of the configuration."""
@@ -516,7 +625,7 @@ class EmbeddedSchemaRegistry:
                     if one.subject is None:
                         raise _RefusedError(422, 42212, "an association needs a subject")
                     if one.schema is not None:
-                        self._register(one.subject, _checked(one.schema.to_dict()), bool(one.normalize))
+                        self._register(one.subject, _checked(one.schema.to_dict()), bool(one.normalize), query)
                     row = Association(
                         one.subject,
                         str(uuid.uuid4()),
@@ -622,6 +731,13 @@ _ROOTS: Final[dict[str, Callable[..., Any]]] = {
 
 def _flag(query: dict[str, list[str]], name: str) -> bool:
     return query.get(name, ["false"])[0].lower() == "true"
+
+
+def _is_base64(text: Any) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except (TypeError, ValueError):
+        return False
 
 
 def _guid(schema: Schema) -> str:
