@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from pykclient.schema_registry import (
     serde,
     wire,
 )
-from pykclient.testing import EmbeddedSchemaRegistry
+from pykclient.testing import EmbeddedSchemaRegistry, schema_registry as testing
 
 _OURS: Any = (schemas, rules, serde, wire, schema_registry_client)
 _PREFIX = "confluent_kafka.schema_registry"
@@ -113,6 +115,67 @@ def _like_theirs(executor: Any) -> Any:
             return made
 
     return Executor
+
+
+class _Rest:
+    """What the tests read of confluent-kafka's private HTTP client."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._rest = getattr(client, "blocking", client).rest
+        self.base_urls = [str(url) for url in self._rest._urls]
+
+    @property
+    def session(self) -> Any:
+        header = self._rest._credentials.headers().get("Authorization")
+        return types.SimpleNamespace(auth=types.SimpleNamespace(_auth_header=header))
+
+    def handle_bearer_auth(self, headers: dict[str, str]) -> Any:
+        def add() -> None:
+            headers.update(self._rest._credentials.headers())
+
+        return self._client.run(add) if isinstance(self._client, AsyncSchemaRegistryClient) else add()
+
+
+def _encode_varints(out: BytesIO, indexes: list[int], zigzag: bool) -> None:
+    if not zigzag:
+        raise NotImplementedError("pykclient.schema_registry has no deprecated format of indexes")
+    out.write(wire.write_indexes(indexes))
+
+
+#: Private attributes that the tests read, by class.
+_PRIVATE: dict[Any, dict[str, Any]] = {
+    SchemaRegistryClient: {"_rest_client": property(_Rest)},
+    AsyncSchemaRegistryClient: {"_rest_client": property(_Rest)},
+    avro._Serializer: {
+        "_auto_register": property(lambda serde: serde._conf["auto.register.schemas"]),
+        "_subject_name_func": property(lambda serde: serde._strategy),
+        "_subject_name_conf": property(lambda serde: serde._conf["subject.name.strategy.conf"]),
+        "_strategy_accepts_client": property(lambda serde: serde._passes_client),
+        "_schema_name": property(lambda serde: serde._name),
+        "_parsed_schema": property(lambda serde: json.loads(serde._schema.schema_str)),
+        "_strict_allow_default": property(lambda serde: serde._allow_default),
+    },
+    protobuf._Serializer: {"_encode_varints": staticmethod(_encode_varints)},
+    wire.SchemaId: {"_read_index_array": staticmethod(lambda source, zigzag: wire.read_indexes(source.read(), 0)[0])},
+    kms.HcVaultKmsDriver: {"_get_verify": staticmethod(kms.vault_verify), "_get_cert": staticmethod(kms.vault_cert)},
+}
+
+
+def _identity_pool(given: Any) -> Any:
+    key = "bearer.auth.identity.pool.id"
+    return rest.read_config({"url": "http://x", key: given})[key]
+
+
+def _any_text(body: Any) -> schemas.Schema:
+    """Return the schema of a request with any text, as their mock takes it."""
+    schema = schemas.Schema.from_dict(body)
+    try:
+        json.loads(schema.schema_str or "")
+    except ValueError:
+        if schema.schema_type != "PROTOBUF":
+            schema.schema_str = json.dumps(schema.schema_str)
+    return schema
 
 
 class _Missing:
@@ -189,6 +252,12 @@ class _Plugin:
         key.default = True
         for client in (SchemaRegistryClient, AsyncSchemaRegistryClient):
             self._adapt(client)
+        for owner, attributes in _PRIVATE.items():
+            for name, value in attributes.items():
+                setattr(owner, name, value)
+        common: Any = sys.modules[f"{_PREFIX}.common.schema_registry_client"]
+        common.normalize_identity_pool = _identity_pool
+        testing._checked = _any_text
         rest.RestClient._exchange = _by_httpx(rest.RestClient._exchange)  # type: ignore[method-assign]
 
     def _adapt(self, client: Any) -> None:

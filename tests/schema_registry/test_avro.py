@@ -238,7 +238,7 @@ def test_unknown_id_names_the_record(client: SchemaRegistryClient) -> None:
     ("conf", "text"),
     [
         ({"auto.register": True}, "unknown configuration key"),
-        ({"auto.register.schemas": "yes"}, "auto.register.schemas must be True or False"),
+        ({"auto.register.schemas": "yes"}, "auto.register.schemas must be a boolean: True or False"),
         ({"auto.register.schemas": True, "use.latest.version": True}, "cannot enable both"),
         ({"subject.name.strategy": 7}, "subject.name.strategy must be callable"),
         ({"subject.name.strategy.type": "TOPICS"}, "must be one of TOPIC"),

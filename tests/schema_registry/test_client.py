@@ -225,6 +225,25 @@ def test_basic_and_bearer_credentials() -> None:
         assert "wrong" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["bearer.auth.custom.provider.function", "bearer_auth_custom_provider_function"])
+def test_tokens_of_a_coroutine_function_are_awaited_in_the_loop(name: str) -> None:
+    loops = []
+
+    async def token(config: dict[str, str]) -> dict[str, str]:
+        loops.append(asyncio.get_running_loop())
+        return {"bearer.auth.token": config["token"]}
+
+    async def main() -> None:
+        conf = {"bearer.auth.credentials.source": "CUSTOM", "bearer.auth.custom.provider.config": {"token": "t0k"}}
+        async with AsyncSchemaRegistryClient({"url": registry.url, **conf, name: token}) as client:
+            assert client.config()[name] is token
+            assert await client.get_subjects() == []
+        assert loops == [asyncio.get_running_loop()]
+
+    with EmbeddedSchemaRegistry(tokens=frozenset({"t0k"})) as registry:
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.errors import ConfigError
 from pykclient.schema_registry.kms import (
     AwsKmsDriver,
     HcVaultKmsDriver,
@@ -157,7 +158,7 @@ def test_vaults_certificate_is_always_checked(monkeypatch: pytest.MonkeyPatch) -
     assert vault_verify({"ssl.ca.location": "ca.pem"}) == "ca.pem"
     assert vault_cert({}) is None
     assert vault_cert({"ssl.certificate.location": "c", "ssl.key.location": "k"}) == ("c", "k")
-    with pytest.raises(RuleError, match=r"ssl\.certificate\.location required"):
+    with pytest.raises(ConfigError, match=r"ssl\.certificate\.location required"):
         vault_cert({"ssl.key.location": "k"})
 
 

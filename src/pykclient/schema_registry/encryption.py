@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.errors import ConfigError
 from pykclient.schema_registry.dek_registry import LATEST, Dek, DekAlgorithm, DekRegistryClient, Kek
 from pykclient.schema_registry.kms import Aead, get_kms_driver
 from pykclient.schema_registry.rest import load
@@ -365,7 +366,7 @@ def _by_kek(step: _Step, kek: Kek, verb: str, run: Callable[[Aead], bytes]) -> b
         url = f"{kek.kms_type}://{name}"
         try:
             return run(get_kms_driver(url).new_kms_client({**step.conf, **props}, url).get_aead(url))
-        except (RuleError, ImportError) as error:
+        except (RuleError, ConfigError, ImportError) as error:
             problems.append(f"{name}: {error}")
             last = error
         except Exception as error:  # noqa: BLE001 - a driver's own errors, whose texts may have anything in them

@@ -16,6 +16,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from pykclient.errors import ConfigError
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError
 
@@ -137,12 +138,12 @@ def vault_cert(conf: Mapping[str, Any]) -> str | tuple[str, str] | None:
     """Return the client's certificate for Vault, and its key if that is in another file.
 
     Raises:
-        RuleError: there is a key without a certificate.
+        ConfigError: there is a key without a certificate.
     """
     certificate = conf.get("ssl.certificate.location") or os.getenv("VAULT_CLIENT_CERT")
     key = conf.get("ssl.key.location") or os.getenv("VAULT_CLIENT_KEY")
     if key and not certificate:
-        raise RuleError("ssl.certificate.location required when configuring ssl.key.location")
+        raise ConfigError("ssl.certificate.location required when configuring ssl.key.location")
     return (certificate, key) if certificate and key else certificate or None
 
 

@@ -171,7 +171,9 @@ class Credentials:
         pair = basic.value if basic is not None else user_info
         if pair is not None:
             if ":" not in pair:
-                raise ConfigError("basic.auth.user.info must be user:password", key="basic.auth.user.info")
+                raise ConfigError(
+                    "basic.auth.user.info must be in the form of {username}:{password}", key="basic.auth.user.info"
+                )
             self._fixed["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         source = config["bearer.auth.credentials.source"]
         if source is not None:

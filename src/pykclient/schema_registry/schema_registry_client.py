@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 import threading
 import urllib.parse
@@ -39,6 +40,9 @@ _SERVER_ERROR: Final = 500
 SERIALIZED: Final = "serialized"
 #: The most threads of an asynchronous client, each of which waits for one response.
 _MOST_THREADS: Final = 8
+_CUSTOM: Final = "bearer.auth.custom.provider.function"
+#: How long a request waits for an application's coroutine, in seconds.
+_LONGEST_FUNCTION_S: Final = 30
 
 
 class BoundedCache(Generic[T]):
@@ -678,16 +682,27 @@ def _awaitable(
     return call
 
 
+async def _result_of(found: Any) -> Any:
+    return await found
+
+
 class AsyncSchemaRegistryClient:
     """``SchemaRegistryClient`` for asyncio, with the same methods as coroutines.
 
     Requests are made by up to eight threads of its own, so nothing blocks the event loop. A call that is cancelled
-    leaves its request to end by its timeout; the answer is cached.
+    leaves its request to end by its timeout; the answer is cached. ``bearer.auth.custom.provider.function`` may be a
+    coroutine function, which runs in the event loop.
     """
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        given = {**(conf or {}), **more}
+        clock = given.pop("clock", SYSTEM_CLOCK)
+        self._conf = dict(given)
+        for name in [name for name in given if name.replace("_", ".").endswith(_CUSTOM)]:
+            given[name] = self._waiting(given[name])
         #: The client that the threads use, and whose caches this one shares.
-        self.blocking = SchemaRegistryClient(conf, **more)
+        self.blocking = SchemaRegistryClient(given, clock=clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
 
@@ -716,11 +731,26 @@ class AsyncSchemaRegistryClient:
             raise IllegalStateError("the client of the schema registry is closed")
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_MOST_THREADS, "pykclient-schema-registry")
+        self._loop = asyncio.get_running_loop()
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def _waiting(self, function: Any) -> Any:
+        """Return an application's function in a form for threads: what is awaitable is awaited in the event loop."""
+        if not callable(function):
+            return function
+
+        def call(config: Any) -> Any:
+            found = function(config)
+            if not inspect.isawaitable(found):
+                return found
+            assert self._loop is not None
+            return asyncio.run_coroutine_threadsafe(_result_of(found), self._loop).result(_LONGEST_FUNCTION_S)
+
+        return call
 
     def config(self) -> dict[str, Any]:
         """Return the configuration that was given."""
-        return self.blocking.config()
+        return self._conf
 
     @property
     def name(self) -> str:

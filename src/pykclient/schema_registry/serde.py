@@ -226,7 +226,7 @@ def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if definition.keys[name].type == Type.BOOLEAN and not isinstance(given[name], bool):
-            raise ConfigError(f"{name} must be True or False", key=name)
+            raise ConfigError(f"{name} must be a boolean: True or False", key=name)
     values = {**definition.parse(given), **objects}
     if values["use.latest.version"] and values.get("auto.register.schemas"):
         raise ConfigError("cannot enable both use.latest.version and auto.register.schemas", key="use.latest.version")
