@@ -130,8 +130,8 @@ def _compiled(text: str, imports: list[tuple[str, bytes]]) -> bytes:
             raise ValueError(f"the compiler of Protobuf has not ended within {_LONGEST_RUN_S} s") from None
         if run.returncode:
             raise ValueError(run.stderr.replace(f"{source.parent}{os.sep}", "").strip().replace("\n", "; "))
-        file: bytes = FileDescriptorSet.FromString(made.read_bytes()).file[0].SerializeToString()
-        return file
+        compiled: bytes = FileDescriptorSet.FromString(made.read_bytes()).file[0].SerializeToString()
+        return compiled
 
 
 def _plain_file(text: str) -> str:
