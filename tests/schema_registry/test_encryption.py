@@ -308,12 +308,12 @@ def test_no_message_has_a_secret(
         with pytest.raises(SerializationError) as caught:
             AvroDeserializer(client, rule_conf=conf)(data, VALUE)
         seen.append("".join(traceback.format_exception(caught.value)))
-    for value in ({**ORDER, "city": "Ulm\ud800enstadt"}, {**ORDER, "photo": 4711}):
+    for value in ({**ORDER, "city": "Ulmen\ud800stadt"}, {**ORDER, "photo": 471108150471}):
         with pytest.raises(SerializationError) as caught:
             written(client, value)
         seen.append("".join(traceback.format_exception(caught.value)))
     for text in (*seen, caplog.text, *(str(request) for request in registry.requests)):
-        assert not any(word in text for word in ("Ulm", "a secret of", "an0ther", "4711", "pixels"))
+        assert not any(word in text for word in ("Ulmen", "a secret of", "an0ther", "471108150471", "pixels"))
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
