@@ -3,9 +3,9 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memset
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.avro_decoder import MOST_EMPTY
@@ -153,6 +153,9 @@ cdef int reserve(Col *c, int64_t rows) except -1:
     if c.form == FIXED:
         if c.capacity < c.size + rows * c.width:
             grow_data(c, rows * c.width)
+    elif c.form == BITS:
+        if c.capacity <= (c.length + rows) >> 3:
+            grow_data(c, ((c.length + rows) >> 3) + 1)
     elif c.form == BYTES or c.form == LIST:
         if c.offsets_capacity <= c.length + rows:
             grow_offsets(c, c.length + rows + 1)
@@ -443,12 +446,13 @@ cdef inline int read_boolean(Node *node, Source *s) except -1:
 
 
 cdef inline bint begins(const uint8_t *data, const uint8_t *wanted, Py_ssize_t size) noexcept:
-    """Return whether data begins with a prefix, which is too short for a call of memcmp."""
-    cdef Py_ssize_t at
-    for at in range(size):
-        if data[at] != wanted[at]:
-            return False
-    return True
+    """Return whether data begins with a prefix, which mostly is five bytes."""
+    cdef uint32_t first, second
+    if size == 5:  # a constant size is no call
+        memcpy(&first, data, 4)
+        memcpy(&second, wanted, 4)
+        return first == second and data[4] == wanted[4]
+    return memcmp(data, wanted, size) == 0
 
 
 cdef int read_list(Node *node, Source *s, int depth) except -1:
@@ -477,7 +481,6 @@ cdef int read(Node *node, Source *s, int depth) except -1:
     cdef int64_t value
     cdef int place, kind = node.kind
     cdef Col *c = node.column
-    cdef Node *step
     cdef Source inner
     cdef float float_value
     cdef double double_value
@@ -498,27 +501,7 @@ cdef int read(Node *node, Source *s, int depth) except -1:
         if depth >= _DEEPEST and node.count:
             raise SerializationError(f"values are nested more than {_DEEPEST} times")
         for place in range(node.count):
-            step = node.steps[place]
-            if step.kind == LONG:  # the common kinds without another call
-                read_number(step, s)
-            elif step.kind == TEXT:
-                read_text(step, s)
-            elif (
-                step.kind == UNION
-                and step.count == 2
-                and step.steps[1].kind == TEXT
-                and s.p != s.end
-                and s.p[0] == 2
-                and depth + 1 < _DEEPEST
-            ):
-                s.p += 1  # a text that may be null
-                read_text(step.steps[1], s)
-            elif step.kind == DOUBLE or step.kind == FLOAT:
-                read_fixed(step, s)
-            elif step.kind == BOOLEAN:
-                read_boolean(step, s)
-            else:
-                read(step, s, depth + 1)
+            read(node.steps[place], s, depth + 1)
         if c != NULL:
             c.length += 1
     elif kind == NULL_STEP:
@@ -547,6 +530,313 @@ cdef int read(Node *node, Source *s, int depth) except -1:
     else:
         raise SerializationError(<object>node.text)
     return 0
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+# The fields of a record, one after the other, as operations of one loop, which writes into room that is there already.
+# It reads what records usually have. A row that it cannot read, for whatever reason, is read again by ``read``, which
+# has the checks and the errors.
+
+cdef enum:
+    OP_LONG, OP_INT, OP_TEXT, OP_EIGHT, OP_FOUR, OP_RAW, OP_BOOLEAN, OP_ENUM, OP_OTHER
+
+cdef enum:
+    SPARE = 16  # bytes that are copied at once
+    MOST_NUMBER = 10  # bytes of a number
+    MOST_OPERATIONS = 1000
+    DEEPEST_PROGRAM = 8
+
+cdef struct Op:
+    int code
+    int null_byte  # the branch of null in a union with it, and -1 without
+    int value_byte
+    int depth
+    Col *column  # NULL skips the value
+    Node *node
+
+
+cdef inline uint64_t word_of(const uint8_t *p) noexcept:
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return word
+
+
+cdef inline const uint8_t *varint(const uint8_t *p, int64_t *value) noexcept:
+    """Read a number from ten bytes that are there, and return the place after it; NULL if it has more than 64 bits."""
+    cdef uint64_t word
+    cdef int size
+    if p[0] < 0x80:
+        value[0] = p[0] >> 1 ^ -<int64_t>(p[0] & 1)
+        return p + 1
+    if p[1] < 0x80:
+        word = p[0] & 0x7F | <uint64_t>p[1] << 7
+        value[0] = <int64_t>(word >> 1) ^ -<int64_t>(word & 1)
+        return p + 2
+    # Branches, which processors predict, rather than arithmetic, whose result the next value would have to wait for.
+    if p[2] < 0x80:
+        size = 3
+    elif p[3] < 0x80:
+        size = 4
+    elif p[4] < 0x80:
+        size = 5
+    elif p[5] < 0x80:
+        size = 6
+    elif p[6] < 0x80:
+        size = 7
+    else:
+        size = 8
+    word = word_of(p) << (64 - 8 * size) >> (64 - 8 * size)
+    word = (word & <uint64_t>0x7F007F007F007F00) >> 1 | word & <uint64_t>0x007F007F007F007F
+    word = (word & <uint64_t>0x3FFF00003FFF0000) >> 2 | word & <uint64_t>0x00003FFF00003FFF
+    word = (word & <uint64_t>0x0FFFFFFF00000000) >> 4 | word & <uint64_t>0x000000000FFFFFFF
+    if size == 8 and p[7] >= 0x80:
+        size = 9
+        word |= <uint64_t>(p[8] & 0x7F) << 56
+        if p[8] >= 0x80:
+            size = 10
+            word |= <uint64_t>p[9] << 63
+            if p[9] >= 0x80:
+                return NULL
+    value[0] = <int64_t>(word >> 1) ^ -<int64_t>(word & 1)
+    return p + size
+
+
+cdef inline bint is_ascii(const uint8_t *p, Py_ssize_t size) noexcept:
+    """Return whether a text is ASCII; bytes follow it."""
+    cdef uint64_t found = 0
+    while size > 8:
+        found |= word_of(p)
+        p += 8
+        size -= 8
+    if size > 0:
+        found |= word_of(p) << (64 - 8 * size)
+    return not found & <uint64_t>0x8080808080808080
+
+
+cdef int is_utf8(const uint8_t *p, Py_ssize_t size) except -1:
+    try:
+        check_text(p, size)
+    except SerializationError:
+        return False
+    return True
+
+
+cdef int is_other(Op *op, Source *s) except -1:
+    """Read a value by its step, and return whether that was possible."""
+    try:
+        read(op.node, s, op.depth)
+    except (IndexError, SerializationError):
+        return False
+    return True
+
+
+cdef inline int put_null(Col *c, Py_ssize_t place) except -1:
+    """Write null as value number ``place``, which is not counted yet."""
+    if place >> 3 >= c.validity_capacity:
+        c.length = place
+        grow_validity(c)
+    c.validity[place >> 3] &= ~(1 << (place & 7))
+    c.null_count += 1
+    if c.form == BYTES:
+        c.offsets[place + 1] = c.offsets[place]
+    elif c.form == BITS:
+        c.data[place >> 3] &= ~(1 << (place & 7))
+    else:
+        memset(c.data + place * c.width, 0, c.width)
+    return 0
+
+
+cdef void set_length(Col *c, int64_t length) noexcept:
+    """Count the values that a program has written."""
+    c.length = length
+    if c.form == BITS:
+        c.size = (length + 7) >> 3
+    elif c.form == FIXED:
+        c.size = length * c.width
+    elif c.form == BYTES:
+        c.size = c.offsets[length]
+
+
+cdef int code_of(Node *node) noexcept:
+    """Return the operation that reads a value; OP_OTHER if none does."""
+    cdef int kind = node.kind
+    if kind == LONG:
+        return OP_INT if node.column != NULL and node.column.width == 4 else OP_LONG
+    if kind == DOUBLE:
+        return OP_EIGHT
+    if kind == FLOAT:
+        return OP_FOUR
+    return OP_TEXT if kind == TEXT else OP_RAW if kind == RAW else OP_BOOLEAN if kind == BOOLEAN else (
+        OP_ENUM if kind == ENUM else OP_OTHER
+    )
+
+
+cdef class Program:
+    """The operations of a record."""
+
+    cdef Op *ops
+    cdef int count, capacity
+    cdef Col **columns  # those that the operations write, and the structs that these are in
+    cdef int column_count
+    cdef Py_ssize_t reach  # the most bytes that operations read beyond a row
+
+    def __cinit__(self):
+        self.reach = SPARE
+
+    def __dealloc__(self):
+        free(self.ops)
+        free(self.columns)
+
+    cdef int add_record(self, Node *record, int depth) except -1:
+        cdef int place
+        cdef Node *step
+        cdef void *grown
+        if self.capacity < self.count + record.count:
+            self.capacity = 2 * self.count + record.count
+            grown = realloc(self.ops, self.capacity * sizeof(Op))
+            if grown == NULL:
+                raise MemoryError
+            self.ops = <Op *>grown
+        self.add_column(record.column)
+        for place in range(record.count):
+            step = record.steps[place]
+            if step.kind == RECORD and depth < DEEPEST_PROGRAM and self.count + step.count < MOST_OPERATIONS:
+                self.add_record(step, depth + 1)
+            else:
+                self.add_value(step, depth)
+        return 0
+
+    cdef int add_value(self, Node *step, int depth) except -1:
+        cdef Op *op
+        cdef Node *value = step
+        cdef int null = -1
+        if step.kind == UNION and step.count == 2:
+            null = 0 if step.steps[0].kind == NULL_STEP else 1
+            value = step.steps[1 - null]
+            if step.steps[null].kind != NULL_STEP or step.steps[null].column != value.column:
+                value = step
+        if self.count == self.capacity:
+            self.capacity = 2 * self.capacity + 1
+            grown = realloc(self.ops, self.capacity * sizeof(Op))
+            if grown == NULL:
+                raise MemoryError
+            self.ops = <Op *>grown
+        op = &self.ops[self.count]
+        self.count += 1
+        op.code = code_of(value)
+        if op.code == OP_OTHER:
+            value = step
+        op.null_byte = -1 if value == step else 2 * null
+        op.value_byte = 2 - 2 * null
+        op.depth = depth
+        op.column = value.column
+        op.node = value
+        self.reach += MOST_NUMBER + 1
+        if op.code != OP_OTHER:
+            self.add_column(op.column)
+        return 0
+
+    cdef int add_column(self, Col *column) except -1:
+        cdef void *grown
+        if column == NULL:
+            return 0
+        grown = realloc(self.columns, (self.column_count + 1) * sizeof(Col *))
+        if grown == NULL:
+            raise MemoryError
+        self.columns = <Col **>grown
+        self.columns[self.column_count] = column
+        self.column_count += 1
+        return 0
+
+    cdef int read_row(self, const uint8_t *p, const uint8_t *end, Py_ssize_t place) except -1:
+        """Read a row as value number ``place``, and return whether that was possible. ``reach`` bytes follow it."""
+        cdef Op *op = self.ops
+        cdef Op *last = self.ops + self.count
+        cdef Col *c
+        cdef int code
+        cdef int64_t value, to
+        cdef int32_t narrow
+        cdef Source s
+        while op != last:
+            c = op.column
+            if op.null_byte >= 0:
+                if p[0] == op.null_byte:
+                    p += 1
+                    if c != NULL:
+                        put_null(c, place)
+                    op += 1
+                    continue
+                if p[0] != op.value_byte:
+                    return False
+                p += 1
+            code = op.code
+            if code == OP_LONG:
+                p = varint(p, &value)
+                if p == NULL:
+                    return False
+                if c != NULL:
+                    memcpy(c.data + 8 * place, &value, 8)
+            elif code == OP_TEXT:
+                p = varint(p, &value)
+                if p == NULL or value < 0 or value > end - p:
+                    return False
+                if op.node.size and not is_ascii(p, value) and not is_utf8(p, value):
+                    return False
+                if c != NULL:
+                    to = c.offsets[place]
+                    if to + value + SPARE > c.capacity:
+                        if to + value > INT32_MAX:
+                            return False
+                        c.size = to
+                        grow_data(c, value + SPARE)
+                    if value <= SPARE:
+                        memcpy(c.data + to, p, SPARE)  # a fixed size is no call; the next value overwrites the rest
+                    else:
+                        memcpy(c.data + to, p, value)
+                    c.offsets[place + 1] = <int32_t>(to + value)
+                p += value
+            elif code == OP_EIGHT:
+                if c != NULL:
+                    memcpy(c.data + 8 * place, p, 8)
+                p += 8
+            elif code == OP_INT:
+                p = varint(p, &value)
+                narrow = <int32_t>value
+                if p == NULL or narrow != value:
+                    return False
+                memcpy(c.data + 4 * place, &narrow, 4)
+            elif code == OP_BOOLEAN:
+                if p[0] > 1:
+                    return False
+                if c != NULL:
+                    c.data[place >> 3] = c.data[place >> 3] & ~(1 << (place & 7)) | p[0] << (place & 7)
+                p += 1
+            elif code == OP_FOUR:
+                if c != NULL:
+                    memcpy(c.data + 4 * place, p, 4)
+                p += 4
+            elif code == OP_ENUM:
+                p = varint(p, &value)
+                if p == NULL or not 0 <= value < op.node.mapped or op.node.mapping[value] < 0:
+                    return False
+                if c != NULL:
+                    memcpy(c.data + 4 * place, &op.node.mapping[value], 4)
+            elif code == OP_RAW:
+                if op.node.size > end - p:
+                    return False
+                if c != NULL:
+                    memcpy(c.data + op.node.size * place, p, op.node.size)
+                p += op.node.size
+            else:
+                if p > end:
+                    return False
+                s.p, s.end = p, end
+                if not is_other(op, &s):
+                    return False
+                p = s.p
+            op += 1
+        return p == end
 
 
 def next_other(
@@ -579,6 +869,7 @@ cdef class Decoder:
     cdef Py_ssize_t _row
     cdef int64_t _complete
     cdef Node *_nodes
+    cdef Program _program  # None if rows are no records
 
     def __cinit__(self, root, columns):
         self._step = root
@@ -586,6 +877,9 @@ cdef class Decoder:
         self._known = {}
         self._nodes = NULL
         self._root = self._compile(root)
+        if self._root.kind == RECORD:
+            self._program = Program()
+            self._program.add_record(self._root, 1)
 
     def __dealloc__(self):
         cdef Node *node
@@ -653,7 +947,7 @@ cdef class Decoder:
         if end_row > row:
             reserve(root, end_row - row)
         try:
-            self._rows(start, offsets, validity, bit, end_row, prefix)
+            self._rows(start, start + data.shape[0], offsets, validity, bit, end_row, prefix)
         except IndexError as error:
             truncate(root, self._complete)
             return self._row, str(error)
@@ -662,9 +956,51 @@ cdef class Decoder:
             return self._row, str(error)
         return self._row, None
 
+    cdef int _run(
+        self,
+        const uint8_t *start,
+        const uint8_t *data_end,
+        const int[::1] offsets,
+        const uint8_t[::1] validity,
+        Py_ssize_t bit,
+        Py_ssize_t end_row,
+        bytes prefix,
+    ) except -1:
+        """Read rows by the program, up to one that it cannot read."""
+        cdef Program program = self._program
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), row = self._row, at
+        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
+        cdef const uint8_t *p
+        cdef const uint8_t *end
+        cdef Col *root = self._root.column
+        cdef int64_t place = root.length
+        cdef bint is_cut = False
+        cdef int column
+        while row < end_row:
+            at = bit + row
+            if validity is not None and not validity[at >> 3] >> (at & 7) & 1:
+                break
+            p = start + offsets[row]
+            end = start + offsets[row + 1]
+            if data_end - end < program.reach or end - p < size or not begins(p, wanted, size):
+                break
+            if not program.read_row(p + size, end, place):
+                is_cut = True
+                break
+            place += 1
+            row += 1
+        for column in range(program.column_count):
+            set_length(program.columns[column], place)
+        if is_cut:
+            truncate(root, place)
+        self._row = row
+        self._complete = place
+        return 0
+
     cdef int _rows(
         self,
         const uint8_t *start,
+        const uint8_t *data_end,
         const int[::1] offsets,
         const uint8_t[::1] validity,
         Py_ssize_t bit,
@@ -678,6 +1014,10 @@ cdef class Decoder:
         cdef bint has_validity = validity is not None
         self._complete = root.length
         while self._row < end_row:
+            if self._program is not None:
+                self._run(start, data_end, offsets, validity, bit, end_row, prefix)
+                if self._row == end_row:
+                    return 0
             at = bit + self._row
             if has_validity and not validity[at >> 3] >> (at & 7) & 1:
                 add_null(root)
