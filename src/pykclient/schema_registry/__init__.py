@@ -9,6 +9,7 @@ The names are confluent-kafka's. See docs/schemas.md. Names are loaded when they
 - ``serde``, ``wire``, ``rules``: what serializers of all formats have in common
 - ``avro``, ``json_schema``, ``protobuf``, ``models``: the serializers of each format, and those of models
 - ``avro_types``, ``avro_nodes``, ``avro_decoder``, ``columns``: Avro into columns
+- ``object_columns``: JSON and Protobuf into columns
 - ``compatibility``: whether one schema reads data of another
 """
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from pykclient.schema_registry.column_encoder import avro_encoder as avro_encoder
     from pykclient.schema_registry.columns import avro_columns as avro_columns
     from pykclient.schema_registry.models import DecimalSize as DecimalSize
+    from pykclient.schema_registry.object_columns import (
+        json_columns as json_columns,
+        protobuf_columns as protobuf_columns,
+    )
     from pykclient.schema_registry.schema_registry_client import (
         AsyncSchemaRegistryClient as AsyncSchemaRegistryClient,
         SchemaRegistryClient as SchemaRegistryClient,
@@ -69,6 +74,7 @@ _NAMES = {
     "pykclient.schema_registry.column_encoder": ("avro_encoder",),
     "pykclient.schema_registry.columns": ("avro_columns",),
     "pykclient.schema_registry.models": ("DecimalSize",),
+    "pykclient.schema_registry.object_columns": ("json_columns", "protobuf_columns"),
     "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
     "pykclient.schema_registry.schemas": (
         "Association",

@@ -1,17 +1,17 @@
-"""Avro records as Arrow columns, decoded without an object per record.
+"""Records by a registry's schemas as Arrow columns, and those of Avro decoded without an object per record.
 
     batch = consumer.poll_arrow(1000, value=avro_columns(registry))
     batch.column("value")      # a struct with a column for each field
 
-Fields have Arrow's types: times, dates, decimals, dictionaries for enums, lists, maps and structs. A union of one type
-and null is a nullable column; one of several types a struct with a column for each type.
+Fields of Avro have Arrow's types: times, dates, decimals, dictionaries for enums, lists, maps and structs. A union of
+one type and null is a nullable column; one of several types a struct with a column for each type.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
 from pykclient.schema_registry.avro_damage import damage
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ON_ERROR: Final = ("raise", "keep")
+#: The most bytes before a value: an id, and Protobuf's indexes.
+_LONGEST_PREFIX: Final = 1 << 14
+#: A schema in the form that a format works with, and the columns that records are read into.
+_Writer = TypeVar("_Writer")
+_Columns = TypeVar("_Columns")
 
 
 class Poison(NamedTuple):
@@ -45,7 +50,7 @@ class Decoded(NamedTuple):
     poison: list[Poison]
 
 
-def _ensure_no_rules(schema: Schema, name: str) -> None:
+def _ensure_no_rules(schema: Schema, name: str, deserializer: str) -> None:
     """Raise RuleError if a schema has rules for reading: they work on single records, and must not be left out."""
     rules = [
         rule
@@ -56,8 +61,58 @@ def _ensure_no_rules(schema: Schema, name: str) -> None:
     if rules:
         raise RuleError(
             f"schema {name} has the rule {rules[0].name!r} of type {rules[0].type}, and rules are not executed for "
-            "columns: read these records with poll() and AvroDeserializer"
+            f"columns: read these records with poll() and {deserializer}"
         )
+
+
+class Rows(NamedTuple):
+    """The rows of an array of bytes: where they are in ``data``, and which are null."""
+
+    data: memoryview
+    offsets: memoryview
+    #: None: no row is null. The bit of the first row is ``first``.
+    bits: memoryview | None
+    first: int
+    size: int
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Rows:
+        """Return the rows of an Arrow array."""
+        pa: Any = load("pyarrow", "arrow")
+        if pa.types.is_binary_view(array.type) or pa.types.is_large_binary(array.type):
+            array = array.cast(pa.binary())
+        validity, offsets_buffer, data_buffer = array.buffers()
+        size, first = len(array), array.offset
+        offsets = memoryview(offsets_buffer).cast("B").cast("i")[first : first + size + 1] if size else memoryview(b"")
+        data = memoryview(b"" if data_buffer is None else data_buffer).cast("B")
+        bits = None if validity is None or not array.null_count else memoryview(validity).cast("B")
+        return cls(data, offsets, bits, first, size)
+
+    def is_null(self, row: int) -> bool:
+        """Return whether a row is null."""
+        place = self.first + row
+        return self.bits is not None and not self.bits[place >> 3] >> (place & 7) & 1
+
+    def value(self, row: int, skipped: int = 0) -> memoryview:
+        """Return the bytes of a row, without the first ones."""
+        return self.data[self.offsets[row] + skipped : self.offsets[row + 1]]
+
+
+class RowReader(Protocol):
+    """Reads rows into a column."""
+
+    def read(self, prefix: bytes, rows: Rows, row: int) -> tuple[int, str | None]:
+        """Read the rows from ``row`` on that are null or begin with ``prefix``.
+
+        Returns:
+            the next row that was not read, and why not if it begins with the prefix. Nothing of it is in the column.
+        """
+
+    def add_null(self) -> None:
+        """Add null."""
+
+    def array(self) -> Any:
+        """Return the column."""
 
 
 class _Target:
@@ -81,6 +136,13 @@ class _Target:
         for child in shape.children:
             self._number(child)
 
+    def step(self, prefix: bytes, writer: AvroType) -> Step:
+        """Return the step that reads the records of a writer, which have a prefix."""
+        found = self.steps.get(prefix)
+        if found is None:
+            found = self.steps[prefix] = Compiler(self.numbers).step(writer, self.reader, self.shape)
+        return found
+
     def new_columns(self) -> list[Column]:
         """Return empty columns, by number."""
         made: dict[int, Column] = {}
@@ -90,17 +152,25 @@ class _Target:
         return [made[number] for number in range(len(self._shapes))]
 
 
-class AvroColumns:
-    """Decodes columns of bytes into columns of fields. Thread: one at a time."""
+class RegistryColumns(Generic[_Writer, _Columns]):
+    """Decodes columns of bytes into columns of fields. Thread: one at a time.
+
+    A format says how it parses a schema, which columns that makes, and how it reads rows.
+    """
+
+    schema_type: ClassVar[str]
+    #: The name of the format in messages, and that of its deserializer.
+    _names: ClassVar[tuple[str, str]]
+    #: The format of a schema's text that the registry is asked for.
+    _fmt: ClassVar[str | None] = None
 
     def __init__(
         self,
         registry: SchemaRegistryClient,
-        schema: str | Schema | None = None,
-        columns: Iterable[str] | None = None,
-        on_error: str = "raise",
+        schema: Schema | None,
+        columns: Iterable[str] | None,
+        on_error: str,
     ) -> None:
-        """See ``avro_columns``."""
         if on_error not in _ON_ERROR:
             raise IllegalArgumentError(f"on_error must be one of {', '.join(_ON_ERROR)}, not {on_error!r}")
         load("pyarrow", "arrow")
@@ -109,13 +179,38 @@ class AvroColumns:
         self._fields = None if columns is None else frozenset(columns)
         if self._fields is not None and not self._fields:
             raise IllegalArgumentError("columns: name at least one field")
-        self._given = Schema(schema) if isinstance(schema, str) else schema
+        self._given = schema
         #: What to do about a row that cannot be decoded, for errors.
         self.advice = "Seek to offset {next} to skip it, or decode with on_error='keep'"
-        self._target: _Target | None = None
+        self._target: _Columns | None = None
         #: The newest schema that records were written with, which is read by if none is given.
         self._newest = -1
-        self._writers: dict[bytes, tuple[SchemaId, AvroType]] = {}
+        self._writers: dict[bytes, tuple[SchemaId, _Writer]] = {}
+
+    # Hooks for each format.
+
+    def _parsed(self, schema: Schema, schema_id: SchemaId | None) -> _Writer | None:
+        """Return a schema in the form that the format works with; None if it has not what a record's id refers to."""
+        raise NotImplementedError
+
+    def _new_target(self, schema: _Writer) -> _Columns:
+        """Return the columns that a schema's records are read into."""
+        raise NotImplementedError
+
+    def _type(self, target: _Columns) -> Any:
+        """Return the Arrow type of columns."""
+        raise NotImplementedError
+
+    def _reader(self, target: _Columns) -> RowReader:
+        """Return what reads the rows of one array."""
+        raise NotImplementedError
+
+    def _prefix_size(self, data: memoryview, begin: int, end: int) -> int:
+        """Return the size of what is before a row's value, if the row begins as one with an id."""
+        magic = data[begin] if end > begin else -1
+        return 17 if magic == 1 else 9 if magic == 0 and not any(data[begin + 1 : begin + 5]) else 5
+
+    # The steps.
 
     def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         """Return a batch of ``poll_arrow`` with the column ``name`` decoded.
@@ -150,12 +245,12 @@ class AvroColumns:
             IllegalArgumentError: no schema is given, or it lacks one of the fields.
             RuleError: the schema has rules for reading, which are not executed for columns.
             SchemaRegistryError: the registry does not answer, or does not know a schema that this one refers to.
-            SerializationError: it is no Avro schema, or has a type that contains itself.
+            SerializationError: it is no schema of the format, or has a type that contains itself.
         """
         target = self._choose(())
         if target is None:
             raise IllegalArgumentError("the type of the column is not known before the first record, without a schema")
-        return _array(load("pyarrow", "arrow"), target.shape, target.new_columns()[0]).type
+        return self._type(target)
 
     def decode(self, array: pa.Array) -> Decoded:
         """Return the column of an array of bytes.
@@ -163,138 +258,114 @@ class AvroColumns:
         Raises:
             SchemaRegistryError: the registry does not know a schema's id, or does not answer; whatever ``on_error``
                 says, unless it does not know the id.
-            SerializationError: a row is not Avro with an id; the error names the row.
+            SerializationError: a schema is not valid, or has a type that contains itself.
         """
-        pa: Any = load("pyarrow", "arrow")
-        if pa.types.is_binary_view(array.type) or pa.types.is_large_binary(array.type):
-            array = array.cast(pa.binary())
-        validity, offsets_buffer, data_buffer = array.buffers()
-        rows, first = len(array), array.offset
-        offsets = memoryview(offsets_buffer).cast("B").cast("i")[first : first + rows + 1] if rows else memoryview(b"")
-        data = memoryview(b"" if data_buffer is None else data_buffer).cast("B")
-        bits = None if validity is None or not array.null_count else memoryview(validity).cast("B")
-        prefixes = self._prefixes(data, offsets, bits, first, rows)
-        poison: list[Poison] = []
-        if self._target is None and (target := self._choose(prefixes)) is None:
-            poison += [
-                Poison(row, self._reason(data, offsets, row)) for row in range(rows) if not _is_null(bits, first + row)
-            ]
-            return Decoded(pa.nulls(rows), poison)
+        rows = Rows.of(array)
+        prefixes = self._prefixes(rows)
         target = self._choose(prefixes)
-        assert target is not None
-        columns = target.new_columns()
+        if target is None:
+            poison = [Poison(row, self._reason(rows, row)) for row in range(rows.size) if not rows.is_null(row)]
+            return Decoded(load("pyarrow", "arrow").nulls(rows.size), poison)
+        poison = []
+        reader = self._reader(target)
         row = 0
-        decoders: dict[bytes, Decoder] = {}
         any_prefix = next(iter(prefixes), None)
-        while row < rows:
-            prefix = self._prefix_at(data, offsets, row, bits, first)
-            if prefix is None:  # a null, which any decoder reads
+        while row < rows.size:
+            prefix = self._prefix_at(rows, row)
+            if prefix is None:  # a null, which is read with any prefix
                 prefix = any_prefix
             if prefix is None or prefix not in self._writers:
-                if not _is_null(bits, first + row):
-                    poison.append(Poison(row, self._reason(data, offsets, row)))
-                columns[0].add_null()
+                if not rows.is_null(row):
+                    poison.append(Poison(row, self._reason(rows, row)))
+                reader.add_null()
                 row += 1
                 continue
-            decoder = decoders.get(prefix)
-            if decoder is None:
-                decoder = decoders[prefix] = Decoder(self._step(target, prefix), columns)
-            if self._writers[prefix][1].kind == "bytes":
-                reason = None
-                if _is_null(bits, first + row):
-                    columns[0].add_null()
-                else:
-                    reason = _decode_bytes(decoder, data[offsets[row] : offsets[row + 1]], prefix)
-                row += reason is None
-            else:
-                row, reason = decoder.decode(data, offsets, bits, first, row, rows, prefix)
+            row, reason = reader.read(prefix, rows, row)
             if reason is not None:
-                schema_id, writer = self._writers[prefix]
-                value = bytes(data[offsets[row] + len(prefix) : offsets[row + 1]])
-                poison.append(Poison(row, f"schema {schema_id}: {damage(writer, target.reader, value) or reason}"))
-                columns[0].add_null()
+                poison.append(Poison(row, f"schema {self._writers[prefix][0]}: {reason}"))
+                reader.add_null()
                 row += 1
-        return Decoded(_array(pa, target.shape, columns[0]), poison)
+        return Decoded(reader.array(), poison)
 
-    def _prefix_at(
-        self, data: memoryview, offsets: memoryview, row: int, bits: memoryview | None, first: int
-    ) -> bytes | None:
+    def _prefix_at(self, rows: Rows, row: int) -> bytes | None:
         """Return the bytes before a row's value; those of the row if they are no prefix; None for null."""
-        if _is_null(bits, first + row):
+        if rows.is_null(row):
             return None
-        begin, end = offsets[row], offsets[row + 1]
-        magic = data[begin] if end > begin else -1
-        size = 17 if magic == 1 else 9 if magic == 0 and not any(data[begin + 1 : begin + 5]) else 5
-        return bytes(data[begin : min(end, begin + size)])
+        begin, end = rows.offsets[row], rows.offsets[row + 1]
+        return bytes(rows.data[begin : min(end, begin + self._prefix_size(rows.data, begin, end))])
 
-    def _prefixes(
-        self, data: memoryview, offsets: memoryview, bits: memoryview | None, first: int, rows: int
-    ) -> dict[bytes, None]:
+    def _prefixes(self, rows: Rows) -> dict[bytes, None]:
         """Return the prefixes of all rows, and ask the registry for those that are new."""
         found: dict[bytes, None] = {}
         row = 0
-        while row < rows:
-            prefix = self._prefix_at(data, offsets, row, bits, first)
+        while row < rows.size:
+            prefix = self._prefix_at(rows, row)
             if prefix is None or not self._is_known(prefix):
                 row += 1
                 continue
             found[prefix] = None
-            row = next_other(data, offsets, row, rows, prefix)
+            row = next_other(rows.data, rows.offsets, row, rows.size, prefix)
         return found
 
     def _is_known(self, prefix: bytes) -> bool:
-        """Return whether the prefix has the id of an Avro schema; ask the registry if it is new."""
+        """Return whether the prefix has the id of a schema of this format; ask the registry if it is new."""
         if prefix in self._writers:
             return True
-        schema_id = SchemaId("AVRO")
+        schema_id = SchemaId(self.schema_type)
         try:
             if schema_id.read(prefix) != len(prefix) or schema_id.is_glue:
                 return False
         except SerializationError:
             return False
+        more = () if self._fmt is None else (self._fmt,)
         try:
             if schema_id.id is not None:
-                schema = self._registry.get_schema(schema_id.id)
+                schema = self._registry.get_schema(schema_id.id, *(None, *more) if more else ())
             else:
-                schema = self._registry.get_schema_by_guid(str(schema_id.guid))
+                schema = self._registry.get_schema_by_guid(str(schema_id.guid), *more)
         except SchemaRegistryError as error:
             if error.is_unknown:
                 return False
             raise
-        if (schema.schema_type or "AVRO") != "AVRO":
+        if (schema.schema_type or "AVRO") != self.schema_type:
             return False
-        _ensure_no_rules(schema, str(schema_id))
-        self._writers[prefix] = (schema_id, self._parsed(schema))
+        _ensure_no_rules(schema, str(schema_id), self._names[1])
+        writer = self._parsed(schema, schema_id)
+        if writer is None:
+            return False
+        self._writers[prefix] = (schema_id, writer)
         return True
 
-    def _reason(self, data: memoryview, offsets: memoryview, row: int) -> str:
-        value = bytes(data[offsets[row] : min(offsets[row + 1], offsets[row] + 20)])
-        schema_id = SchemaId("AVRO")
+    def _reason(self, rows: Rows, row: int) -> str:
+        schema_id = SchemaId(self.schema_type)
         try:
-            schema_id.read(value)
+            schema_id.read(bytes(rows.value(row)[:_LONGEST_PREFIX]))
         except SerializationError as error:
             return str(error)
-        return f"schema {schema_id} is unknown to the registry {self._registry.name}, or is not Avro"
+        return f"schema {schema_id} is unknown to the registry {self._registry.name}, or is not {self._names[0]}"
 
-    def _parsed(self, schema: Schema) -> AvroType:
-        def resolve(subject: str, version: int) -> Schema:
-            return self._registry.get_version(subject, version, True).schema
+    def _resolve(self, subject: str, version: int) -> Schema:
+        """Return a schema that another one refers to."""
+        return self._registry.get_version(subject, version, True, *() if self._fmt is None else (self._fmt,)).schema
 
-        return parse_avro(loaded(schema.schema_str or ""), named_schemas(schema, resolve))
-
-    def _choose(self, prefixes: Iterable[bytes]) -> _Target | None:
+    def _choose(self, prefixes: Iterable[bytes]) -> _Columns | None:
         """Return the columns to read into: the given schema's, or the newest one's that records have come with."""
         if self._given is not None:
             if self._target is None:
-                _ensure_no_rules(self._given, "to read into")
-                self._target = _Target(self._parsed(self._given), self._fields)
+                _ensure_no_rules(self._given, "to read into", self._names[1])
+                given = self._parsed(self._given, None)
+                assert given is not None
+                self._target = self._new_target(given)
             return self._target
+        newest, schema = self._newest, None
         for prefix in prefixes:
             schema_id, writer = self._writers[prefix]
             number = schema_id.id if schema_id.id is not None else 0
-            if number > self._newest or self._target is None:
-                self._newest = number
-                self._target = _Target(writer, self._fields)
+            if number > newest:
+                newest, schema = number, writer
+        if schema is not None:
+            self._target = self._new_target(schema)
+            self._newest = newest
         return self._target
 
     def _error(self, batch: pa.RecordBatch, name: str, poison: list[Poison]) -> RecordDeserializationError:
@@ -312,12 +383,70 @@ class AvroColumns:
             name,
         )
 
-    def _step(self, target: _Target, prefix: bytes) -> Step:
-        found = target.steps.get(prefix)
-        if found is None:
-            writer = self._writers[prefix][1]
-            found = target.steps[prefix] = Compiler(target.numbers).step(writer, target.reader, target.shape)
-        return found
+
+class AvroColumns(RegistryColumns[AvroType, _Target]):
+    """Decodes columns of Avro. Thread: one at a time."""
+
+    schema_type = "AVRO"
+    _names = ("Avro", "AvroDeserializer")
+
+    def __init__(
+        self,
+        registry: SchemaRegistryClient,
+        schema: str | Schema | None = None,
+        columns: Iterable[str] | None = None,
+        on_error: str = "raise",
+    ) -> None:
+        """See ``avro_columns``."""
+        super().__init__(registry, Schema(schema) if isinstance(schema, str) else schema, columns, on_error)
+
+    def _parsed(self, schema: Schema, schema_id: SchemaId | None) -> AvroType:  # noqa: ARG002
+        return parse_avro(loaded(schema.schema_str or ""), named_schemas(schema, self._resolve))
+
+    def _new_target(self, schema: AvroType) -> _Target:
+        return _Target(schema, self._fields)
+
+    def _type(self, target: _Target) -> Any:
+        return _array(load("pyarrow", "arrow"), target.shape, target.new_columns()[0]).type
+
+    def _reader(self, target: _Target) -> _AvroReader:
+        return _AvroReader(target, self._writers)
+
+
+class _AvroReader:
+    """Reads the rows of one array. Thread: owner."""
+
+    def __init__(self, target: _Target, writers: Mapping[bytes, tuple[SchemaId, AvroType]]) -> None:
+        self._target = target
+        self._writers = writers
+        self._columns = target.new_columns()
+        self._decoders: dict[bytes, Decoder] = {}
+
+    def add_null(self) -> None:
+        self._columns[0].add_null()
+
+    def read(self, prefix: bytes, rows: Rows, row: int) -> tuple[int, str | None]:
+        writer = self._writers[prefix][1]
+        decoder = self._decoders.get(prefix)
+        if decoder is None:
+            decoder = self._decoders[prefix] = Decoder(self._target.step(prefix, writer), self._columns)
+        reason: str | None
+        if writer.kind == "bytes":
+            reason = None
+            if rows.is_null(row):
+                self.add_null()
+            else:
+                reason = _decode_bytes(decoder, rows.value(row), prefix)
+            row += reason is None
+        else:
+            row, reason = decoder.decode(rows.data, rows.offsets, rows.bits, rows.first, row, rows.size, prefix)
+        if reason is not None:
+            value = bytes(rows.value(row, len(prefix)))
+            reason = damage(writer, self._target.reader, value) or reason
+        return row, reason
+
+    def array(self) -> Any:
+        return _array(load("pyarrow", "arrow"), self._target.shape, self._columns[0])
 
 
 def _decode_bytes(decoder: Decoder, value: memoryview, prefix: bytes) -> str | None:
@@ -326,10 +455,6 @@ def _decode_bytes(decoder: Decoder, value: memoryview, prefix: bytes) -> str | N
     framed = prefix + zigzag(len(body)) + body
     ends = memoryview(array("i", (0, len(framed))))
     return decoder.decode(memoryview(framed), ends, None, 0, 0, 1, prefix)[1]
-
-
-def _is_null(bits: memoryview | None, place: int) -> bool:
-    return bits is not None and not bits[place >> 3] >> (place & 7) & 1
 
 
 def avro_columns(

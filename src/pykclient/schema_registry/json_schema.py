@@ -30,7 +30,6 @@ from pykclient.schema_registry.serde import (
     WRITING,
     Asynchronous,
     BaseDeserializer,
-    BaseSerde,
     BaseSerializer,
     Blocking,
     Plan,
@@ -48,7 +47,9 @@ _INLINE: Final = "confluent:rules"
 _VALIDATE: Final[tuple[ConfigKey, ...]] = (setting("validate", Type.BOOLEAN, True, "Check values against the schema."),)
 
 
-class _Parsed(NamedTuple):
+class ParsedJson(NamedTuple):
+    """A JSON schema, and what checks values against it."""
+
     contents: Any
     validator: Any
     #: True if the text, or one that it refers to, has rules.
@@ -57,8 +58,8 @@ class _Parsed(NamedTuple):
 
 class _ReadCodec(NamedTuple):
     #: What values are checked against, and what their rules are found by.
-    checked: _Parsed
-    ruled: _Parsed
+    checked: ParsedJson
+    ruled: ParsedJson
 
 
 def _encoder() -> Callable[[Any], str | bytes]:
@@ -79,23 +80,28 @@ def _given_schema(given: Any) -> Schema | None:
     raise TypeError("You must pass either str or Schema, or a class of a model")
 
 
-def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
+def parsed_json(schema: Schema, resolve: Callable[[str, int], Schema]) -> ParsedJson:
+    """Parse a JSON schema. ``resolve`` gets a subject's version.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
     jsonschema = load("jsonschema", "jsonschema")
     referencing = load("referencing", "jsonschema")
     draft7 = load("referencing.jsonschema", "jsonschema").DRAFT7
     contents = json.loads(schema.schema_str or "null")
     known = referencing.Registry()
     has_inline_rules = _INLINE in (schema.schema_str or "")
-    for name, text in referenced(schema, serde._resolve):
+    for name, text in referenced(schema, resolve):
         has_inline_rules = has_inline_rules or _INLINE in text
         resource = referencing.Resource.from_contents(json.loads(text), default_specification=draft7)
         known = known.with_resource(name, resource)
     kind = jsonschema.validators.validator_for(contents)
     kind.check_schema(contents)
-    return _Parsed(contents, kind(contents, registry=known), has_inline_rules)
+    return ParsedJson(contents, kind(contents, registry=known), has_inline_rules)
 
 
-def _problem(parsed: _Parsed, value: Any) -> str | None:
+def json_problem(parsed: ParsedJson, value: Any) -> str | None:
     """Return which part of a value is not valid, and why, without showing it; None if it is valid."""
     error = next(parsed.validator.iter_errors(value), None)
     if error is None:
@@ -108,6 +114,21 @@ def _problem(parsed: _Parsed, value: Any) -> str | None:
     return f"{where} is of type {type(error.instance).__name__}, and the schema has {error.validator} " + _short(
         error.validator_value
     )
+
+
+def json_damage(data: bytes) -> str | None:
+    """Return why bytes are not JSON; None if they are."""
+    try:
+        json.loads(data)
+    except UnicodeDecodeError as error:
+        return f"the text is not UTF-8 at byte {error.start}"
+    except json.JSONDecodeError as error:
+        return f"the text is not JSON: {error}"
+    except RecursionError:
+        return "the JSON is nested too deeply"
+    except ValueError:
+        return "the JSON has a number with too many digits"
+    return None
 
 
 def _unencodable(value: Any, path: str) -> str | None:
@@ -185,8 +206,8 @@ class _Serializer(BaseSerializer):
     def _record_name(self) -> str | None:
         return self._name
 
-    def _codec(self, schema: Schema) -> _Parsed:
-        return _parsed(self, schema)
+    def _codec(self, schema: Schema) -> ParsedJson:
+        return parsed_json(schema, self._resolve)
 
     def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
         if self._to_dict is None:
@@ -197,7 +218,7 @@ class _Serializer(BaseSerializer):
 
     def _dumped(self, plan: Plan, value: Any) -> bytes:
         if self._conf["validate"]:
-            text = _problem(plan.codec, value)
+            text = json_problem(plan.codec, value)
             if text is not None:
                 raise SerializationError(text)
         made = self._encode(value)
@@ -209,7 +230,7 @@ class _Serializer(BaseSerializer):
     def _walk(self, plan: Plan) -> FieldWalk:
         return _walker(plan.codec, plan.reader)
 
-    def _inline(self, codec: _Parsed) -> Callable[[Any], Iterator[InlineCheck]] | None:
+    def _inline(self, codec: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]] | None:
         return _inline_checks(codec) if codec.has_inline_rules else None
 
 
@@ -267,9 +288,9 @@ class _Deserializer(BaseDeserializer[T]):
         schema = reader or writer
         if schema is None:
             return None
-        checked = _parsed(self, schema)
+        checked = parsed_json(schema, self._resolve)
         is_ruled = writer is not None and writer is not schema and writer.rule_set is not None
-        return _ReadCodec(checked, _parsed(self, writer) if is_ruled and writer is not None else checked)
+        return _ReadCodec(checked, parsed_json(writer, self._resolve) if is_ruled and writer is not None else checked)
 
     def _make_plan(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Plan:
         plan = super()._make_plan(schema_id, ctx)
@@ -290,18 +311,10 @@ class _Deserializer(BaseDeserializer[T]):
         return self._decode(data)
 
     def _problem(self, plan: Plan, value: Any) -> str | None:
-        return None if plan.codec is None or not self._conf["validate"] else _problem(plan.codec.checked, value)
+        return None if plan.codec is None or not self._conf["validate"] else json_problem(plan.codec.checked, value)
 
     def _mismatch(self, plan: Plan, value: Any) -> str | None:  # noqa: ARG002 - the value is bytes here
-        try:
-            json.loads(value)
-        except UnicodeDecodeError as error:
-            return f"the text is not UTF-8 at byte {error.start}"
-        except json.JSONDecodeError as error:
-            return f"the text is not JSON: {error}"
-        except RecursionError:
-            return "the JSON is nested too deeply"
-        return None
+        return json_damage(value)
 
     def _walk(self, plan: Plan) -> FieldWalk | None:
         if plan.codec is None:
@@ -331,7 +344,7 @@ class _Place(NamedTuple):
     resolver: Any
 
 
-def _all_of(parsed: _Parsed, place: _Place, value: Any) -> Iterator[_Place]:
+def _all_of(parsed: ParsedJson, place: _Place, value: Any) -> Iterator[_Place]:
     """Yield the schemas without alternatives and references that a value fits."""
     while isinstance(place.schema, dict) and "$ref" in place.schema:
         found = place.resolver.lookup(place.schema["$ref"])
@@ -344,7 +357,7 @@ def _all_of(parsed: _Parsed, place: _Place, value: Any) -> Iterator[_Place]:
                     yield from _all_of(parsed, _Place(one, place.resolver), value)
 
 
-def _inline_checks(parsed: _Parsed) -> Callable[[Any], Iterator[InlineCheck]]:
+def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]:
     """Return what yields the parts of a value that have rules in the schema's text."""
 
     def checks(places: list[_Place], value: Any, path: str) -> Iterator[InlineCheck]:
@@ -369,7 +382,7 @@ def _inline_checks(parsed: _Parsed) -> Callable[[Any], Iterator[InlineCheck]]:
     return lambda value: checks([root], value, "")
 
 
-def _walker(parsed: _Parsed, schema: Schema | None) -> FieldWalk:
+def _walker(parsed: ParsedJson, schema: Schema | None) -> FieldWalk:
     def walk(places: list[_Place], value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
         flat = [found for place in places for found in _all_of(parsed, place, value)]
         if isinstance(value, dict) and any("properties" in place.schema for place in flat):

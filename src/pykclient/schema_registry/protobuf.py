@@ -325,42 +325,8 @@ class _Deserializer(BaseDeserializer[T]):
         return _Codec(written, self._message_class(reader, indexes))
 
     def _message_class(self, schema: Schema, indexes: list[int]) -> Any:
-        """Return the class of the message at a place of a schema's file.
-
-        Raises:
-            SerializationError: the schema is not a file, or has no such message.
-        """
-        factory = load("google.protobuf.message_factory", "protobuf")
-        pool = _pool()
-        try:
-            for name, text in self._imports(schema, set()):
-                pool.Add(_file(name, text))
-            file = _file("default", schema.schema_str or "")
-            pool.Add(file)
-            found = pool.FindFileByName(file.name)
-        except (TypeError, ValueError, KeyError) as error:
-            raise SerializationError(f"the schema is no valid file of Protobuf: {error}") from error
-        descriptor = None
-        messages = [found.message_types_by_name[message.name] for message in file.message_type]
-        for index in indexes:
-            if not 0 <= index < len(messages):
-                raise SerializationError(f"message index {index} out of range: there are {len(messages)} messages")
-            descriptor = messages[index]
-            messages = list(descriptor.nested_types)
-        return factory.GetMessageClass(descriptor)
-
-    def _imports(self, schema: Schema, seen: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield the names and texts of all files that a schema imports, each once, the innermost first."""
-        for reference in schema.references or ():
-            name, subject, version = reference.name, reference.subject, reference.version
-            if name is None or subject is None or version is None:
-                raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
-            if name in seen or _is_built_in(name):
-                continue
-            seen.add(name)
-            target = self._resolve(subject, version)
-            yield from self._imports(target, seen)
-            yield name, target.schema_str or ""
+        """Return the class of the message at a place of a schema's file."""
+        return message_class(file_of(schema, self._resolve), indexes)
 
     def _writer_name(self, codec: _Codec) -> str | None:
         return None if codec.writer is None else str(codec.writer.DESCRIPTOR.full_name)
@@ -396,11 +362,11 @@ class _Deserializer(BaseDeserializer[T]):
     def _mismatch(self, plan: Plan, value: Any) -> str | None:
         kind: Any = plan.codec.writer or self._msg_class
         descriptor = kind.DESCRIPTOR
-        found = _damage(descriptor, value, "", 0)
+        found = message_damage(descriptor, value, "", 0)
         return f"{len(value)} bytes are no message of {descriptor.full_name}" + (f": {found}" if found else "")
 
 
-def _damage(descriptor: Any, data: bytes, path: str, depth: int) -> str | None:
+def message_damage(descriptor: Any, data: bytes, path: str, depth: int) -> str | None:
     """Return which field of a message's bytes is damaged, and its type; None if none is found."""
     pos = 0
     where = f"field {path!r}" if path else "the message"
@@ -434,7 +400,7 @@ def _damage(descriptor: Any, data: bytes, path: str, depth: int) -> str | None:
         if field is None or wire != 2:
             continue
         if field.message_type is not None:
-            found = _damage(field.message_type, part, name, depth + 1)
+            found = message_damage(field.message_type, part, name, depth + 1)
             if found is not None:
                 return found
         elif field.type == field.TYPE_STRING:
@@ -443,6 +409,53 @@ def _damage(descriptor: Any, data: bytes, path: str, depth: int) -> str | None:
             except UnicodeDecodeError as error:
                 return f"{where_of}: the text is not UTF-8 at byte {error.start}; {kind}"
     return None
+
+
+def file_of(schema: Schema, resolve: Callable[[str, int], Schema]) -> Any:
+    """Return the descriptor of a schema's file. ``resolve`` gets a subject's version.
+
+    Raises:
+        SerializationError: the schema is not a file.
+    """
+    pool = _pool()
+    try:
+        for name, text in _imports(schema, resolve, set()):
+            pool.Add(_file(name, text))
+        file = _file("default", schema.schema_str or "")
+        pool.Add(file)
+        return pool.FindFileByName(file.name)
+    except (TypeError, ValueError, KeyError) as error:
+        raise SerializationError(f"the schema is no valid file of Protobuf: {error}") from error
+
+
+def message_class(file: Any, indexes: Sequence[int]) -> Any:
+    """Return the class of the message at a place of a file.
+
+    Raises:
+        SerializationError: the file has no such message.
+    """
+    descriptor = None
+    messages = list(file.message_types_by_name.values())
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise SerializationError(f"message index {index} out of range: there are {len(messages)} messages")
+        descriptor = messages[index]
+        messages = list(descriptor.nested_types)
+    return load("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
+
+
+def _imports(schema: Schema, resolve: Callable[[str, int], Schema], seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of all files that a schema imports, each once, the innermost first."""
+    for reference in schema.references or ():
+        name, subject, version = reference.name, reference.subject, reference.version
+        if name is None or subject is None or version is None:
+            raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
+        if name in seen or _is_built_in(name):
+            continue
+        seen.add(name)
+        target = resolve(subject, version)
+        yield from _imports(target, resolve, seen)
+        yield name, target.schema_str or ""
 
 
 def _file(name: str, text: str) -> Any:
