@@ -35,6 +35,7 @@ from pykclient.schema_registry import (
     SchemaRegistryClient,
     SerializationContext,
     json_columns,
+    object_columns,
     prefix_schema_guid_serializer,
     protobuf_columns,
 )
@@ -179,6 +180,47 @@ def test_json_columns_equal_the_deserializers_values_and_errors(
             assert array[place].as_py() == expected or repr(array[place].as_py()) == repr(
                 expected
             )  # NaN equals nothing
+
+
+#: What JSON is read otherwise than Python does, or not at all, by other readers.
+ODD = [
+    *(b'{"x":1}', b'{"x":1.0}', b'{"x":1e2}', b'{"x":1E400}', b'{"x":-0}', b'{"x":-0.0}', b'{"x":01}', b'{"x":+1}'),
+    *(b'{"x":NaN}', b'{"x":Infinity}', b'{"x":9007199254740993}', b'{"x":9223372036854775808}', b'{"x":true}'),
+    *(b'{"x":"a","x":"b"}', b'{"x":null,"x":1}', rb'{"\u0078":"k"}', rb'{"x":"\ud83d\ude00"}', rb'{"x":"\ud800"}'),
+    *(rb'{"x":"\udc00"}', b'{"x":"\xff"}', b'{"y":"\xff"}', b'{"x":"a\nb"}', b'{"x":"a\0b"}', b'{\n"x":\n1}', b" {} "),
+    *(b"{}{}", b'{"x":1}{"x":2}', b'{"x":"}', b'{"x":{}}', b'{"x":[]}', b'{"x":[{"x":1}]}', b'{"x":{"x":"z","y":1}}'),
+    *(b"", b"[]", b"{", b"}", b"null", b"\xef\xbb\xbf{}", '{"x":1}'.encode("utf-16"), b'{"x":1,}', b'{"x":/**/1}'),
+    *('{"x":"ü"}'.encode(), b'{"a":' * 200 + b"1" + b"}" * 200, b'{"x":"' + b"t" * 5000 + b'"}'),
+]
+
+
+@MANY
+@given(data=st.data())
+@pytest.mark.parametrize(
+    "part",
+    [
+        *({"type": name} for name in ("string", "integer", "number", "boolean", "null")),
+        {"type": "array", "items": {"type": "integer"}},
+        {"type": "object", "properties": {"x": {"type": "string"}}},
+        {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "number"}}}},
+    ],
+)
+def test_arrows_reader_of_json_makes_the_same_columns(
+    part: Any, data: st.DataObject, shared: SchemaRegistryClient
+) -> None:
+    number = registered(shared, {"type": "object", "properties": {"x": part, "z": {"type": "string"}}})
+    plain = json.dumps({"x": data.draw(st.sampled_from(["a", 1, 1.5, True, None, [1], {"x": "b"}]))}).encode()
+    chosen = data.draw(st.lists(st.just(plain) | st.sampled_from(ODD), min_size=1, max_size=4))
+    rows = binary([framed(number, row) for row in chosen])
+    found = json_columns(shared, validate=False).decode(rows)
+    found.array.validate(full=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_columns, "_read_json", lambda _type, _rows: None)
+        expected = json_columns(shared, validate=False).decode(rows)
+    assert found.poison == expected.poison
+    assert found.array.type == expected.array.type
+    made, wanted = (repr(one.array.to_pylist()).replace("-0.0", "0.0") for one in (found, expected))
+    assert made == wanted  # Python's integer -0 is 0
 
 
 def test_values_of_several_types_are_their_json(client: SchemaRegistryClient) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, SerializationError
@@ -24,6 +25,8 @@ from pykclient.schema_registry.schemas import Schema
 from pykclient.schema_registry.wire import SchemaId, read_indexes
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
+#: The most rows that are decoded at once.
+_BLOCK: Final = 1024
 #: Returns the row of a column for a value at a path, and raises SerializationError if it does not fit.
 _Convert = Callable[[Any, str], Any]
 
@@ -31,16 +34,29 @@ _Convert = Callable[[Any, str], Any]
 class _Column(NamedTuple):
     type: Any
     convert: _Convert
+    #: True if Arrow's reader of JSON makes the same column.
+    is_arrows: bool = False
 
 
 class _ObjectReader:
     """Reads the rows of one array. Thread: owner."""
 
-    def __init__(self, type: Any, decode: Callable[[bytes, bytes], Any]) -> None:
-        """``decode`` returns the row of a prefix and the bytes after it, or raises SerializationError."""
+    def __init__(
+        self,
+        type: Any,
+        decode: Callable[[bytes, bytes], Any],
+        decode_all: Callable[[list[bytes]], Any] | None = None,
+    ) -> None:
+        """Read rows into a column.
+
+        ``decode`` returns the row of a prefix and the bytes after it, or raises SerializationError. ``decode_all``
+        returns an array of many rows; None if it cannot.
+        """
         self._type = type
         self._decode = decode
+        self._decode_all = decode_all
         self._values: list[Any] = []
+        self._parts: list[Any] = []
 
     def add_null(self) -> None:
         """Add null."""
@@ -48,7 +64,7 @@ class _ObjectReader:
 
     def read(self, prefix: bytes, rows: Rows, row: int) -> tuple[int, str | None]:
         """Read the rows from ``row`` on that are null or begin with ``prefix``."""
-        size, decode, values = len(prefix), self._decode, self._values
+        size = len(prefix)
         while row < rows.size:
             if rows.is_null(row):
                 self.add_null()
@@ -56,18 +72,34 @@ class _ObjectReader:
                 continue
             if rows.value(row)[:size] != prefix:
                 break
-            end = next_other(rows.data, rows.offsets, row, rows.size, prefix) if rows.bits is None else row + 1
-            for place in range(row, end):
+            end = min(next_other(rows.data, rows.offsets, row, rows.size, prefix), row + _BLOCK)
+            if rows.bits is not None:
+                end = next((place for place in range(row, end) if rows.is_null(place)), end)
+            values = [bytes(rows.value(place, size)) for place in range(row, end)]
+            part = None if self._decode_all is None else self._decode_all(values)
+            if part is not None:
+                self._end_part()
+                self._parts.append(part)
+                row = end
+                continue
+            for value in values:
                 try:
-                    values.append(decode(prefix, bytes(rows.value(place, size))))
+                    self._values.append(self._decode(prefix, value))
                 except SerializationError as error:
-                    return place, str(error)
-            row = end
+                    return row, str(error)
+                row += 1
         return row, None
+
+    def _end_part(self) -> None:
+        if self._values:
+            self._parts.append(load("pyarrow", "arrow").array(self._values, self._type))
+            self._values = []
 
     def array(self) -> Any:
         """Return the column."""
-        return load("pyarrow", "arrow").array(self._values, self._type)
+        pa: Any = load("pyarrow", "arrow")
+        self._end_part()
+        return pa.concat_arrays(self._parts) if self._parts else pa.array([], self._type)
 
 
 def _ensure_fields(fields: frozenset[str] | None, known: Iterable[str]) -> None:
@@ -157,7 +189,37 @@ class JSONColumns(RegistryColumns[ParsedJson, _JsonTarget]):
                     raise SerializationError(problem)
             return convert(value, "")
 
-        return _ObjectReader(target.column.type, decode)
+        is_arrows = target.column.is_arrows and not self._validate
+        all_of = partial(_read_json, target.column.type) if is_arrows else None
+        return _ObjectReader(target.column.type, decode, all_of)
+
+
+def _read_json(type: Any, rows: list[bytes]) -> Any:
+    """Return the column of JSON objects by Arrow's own reader; None if a row may have to be read in another way."""
+    # Each row must be one object: no text between them may be both the end of one and the beginning of another.
+    if not all(row.startswith(b"{") and row.endswith(b"}") for row in rows):
+        return None
+    data = b"\n".join(rows)
+    if not data.isascii():
+        try:
+            data.decode()  # also that of properties which are not read
+        except UnicodeDecodeError:
+            return None
+    pa: Any = load("pyarrow", "arrow")
+    reader = load("pyarrow.json", "arrow")
+    try:
+        table = reader.read_json(
+            pa.BufferReader(data),
+            reader.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            reader.ParseOptions(pa.schema(list(type)), True, "ignore"),
+        )
+        if table.num_rows != len(rows):
+            return None
+        found = pa.StructArray.from_arrays([column.combine_chunks() for column in table.columns], fields=list(type))
+        found.validate(full=True)  # of half surrogate pairs it makes texts that are not UTF-8
+    except pa.ArrowInvalid:
+        return None
+    return found
 
 
 def _is_struct(of: Any) -> bool:
@@ -218,7 +280,7 @@ def _json_column(place: _Place, wanted: frozenset[str] | None, outer: tuple[int,
         kinds = {"number"}
     if len(kinds) == 1 and (name := next(iter(kinds))) in _JSON_SCALARS:
         arrow, convert = _JSON_SCALARS[name]
-        return _Column(getattr(load("pyarrow", "arrow"), arrow)(), convert)
+        return _Column(getattr(load("pyarrow", "arrow"), arrow)(), convert, name != "null")
     return _json_text()
 
 
@@ -284,7 +346,8 @@ def _json_object(place: _Place, wanted: frozenset[str] | None, outer: tuple[int,
             raise _unfit(value, path, "a struct")
         return {name: convert(value.get(name), _inner(path, name)) for name, convert in steps}
 
-    return _Column(pa.struct([pa.field(name, column.type) for name, column in columns.items()]), fields)
+    is_arrows = all(column.is_arrows for column in columns.values())
+    return _Column(pa.struct([pa.field(name, column.type) for name, column in columns.items()]), fields, is_arrows)
 
 
 def _json_list(item: _Column) -> _Column:
@@ -297,7 +360,7 @@ def _json_list(item: _Column) -> _Column:
             raise _unfit(value, path, "a list")
         return [item.convert(of, f"{path}[]") for of in value]
 
-    return _Column(pa.list_(item.type), items)
+    return _Column(pa.list_(item.type), items, item.is_arrows)
 
 
 def _json_text() -> _Column:
