@@ -51,6 +51,8 @@ SCHEMA = {
 }
 #: Serializers work on so many records, as one takes several microseconds.
 SINGLE = 2_000
+#: Consumers by record read so many, which is more than a fetch has.
+BY_RECORDS = 20_000
 
 
 class Goal(NamedTuple):
@@ -67,6 +69,11 @@ class Goal(NamedTuple):
 
 
 PLAIN, COLUMNS, TWO_COLUMNS = "poll_arrow", "poll_arrow, avro_columns", "poll_arrow, avro_columns of two fields"
+BYTES_BY_RECORD, BY_RECORD, THEIRS_BY_RECORD = (
+    "poll",
+    "poll, AvroDeserializer",
+    "confluent-kafka's consume, AvroDeserializer",
+)
 DECODED, BY_OURS, BY_THEIRS = "avro_columns", "AvroDeserializer", "confluent-kafka's AvroDeserializer"
 SENT, ENCODED_SENT = "send_batch of bytes", "send_batch, avro_encoder"
 ENCODED, WRITTEN_BY_OURS, WRITTEN_BY_THEIRS = "avro_encoder", "AvroSerializer", "confluent-kafka's AvroSerializer"
@@ -101,6 +108,7 @@ def cases(records: int) -> Iterator[dict[str, tuple[Callable[[], object], int]]]
     """Yield what to run for each row, and its number of records."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        import confluent_kafka
         import confluent_kafka.schema_registry as confluent
         import confluent_kafka.schema_registry.avro as confluent_avro
         from confluent_kafka.serialization import MessageField as TheirField, SerializationContext as TheirContext
@@ -118,7 +126,7 @@ def cases(records: int) -> Iterator[dict[str, tuple[Callable[[], object], int]]]
         column = encoder.encode_rows(batch, TOPIC, "value", frozenset())
         values = [column[row] or b"" for row in range(records)]
         encoded = pa.array(values, pa.binary())
-        single = min(SINGLE, records)
+        single, several = min(SINGLE, records), min(BY_RECORDS, records)
         objects = batch.slice(0, SINGLE).to_pylist()
         ours, theirs = SerializationContext(TOPIC, MessageField.VALUE), TheirContext(TOPIC, TheirField.VALUE)
         their_client = confluent.SchemaRegistryClient({"url": registry.url})
@@ -133,9 +141,12 @@ def cases(records: int) -> Iterator[dict[str, tuple[Callable[[], object], int]]]
         with (
             KafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer,
             KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
+            KafkaConsumer(bootstrap_servers=servers, value_deserializer=reading[0]) as by_record,
+            contextlib.closing(confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "theirs"})) as peer,
         ):
             producer.send_batch(TOPIC, encoded, partition=0).get(60)
             consumer.assign([partition])
+            by_record.assign([partition])
 
             def poll(value: Any) -> None:
                 consumer.seek(partition, 0)
@@ -143,11 +154,27 @@ def cases(records: int) -> Iterator[dict[str, tuple[Callable[[], object], int]]]
                 while left > 0:
                     left -= consumer.poll_arrow(10_000, value=value, columns=["value"]).num_rows
 
+            def poll_records(of: Any) -> None:
+                of.seek(partition, 0)
+                left = several
+                while left > 0:
+                    left -= sum(map(len, of.poll(10_000, max_records=left).values()))
+
+            def consume_theirs() -> None:
+                peer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+                left = several
+                while left > 0:
+                    messages = peer.consume(left, 10)
+                    left -= len([reading[1](message.value(), theirs) for message in messages])
+
             yield {
                 PLAIN: (lambda: poll(None), records),
                 COLUMNS: (lambda: poll(decoder), records),
                 TWO_COLUMNS: (lambda: poll(two), records),
                 DECODED: (lambda: decoder.decode(encoded), records),
+                BYTES_BY_RECORD: (lambda: poll_records(consumer), several),
+                BY_RECORD: (lambda: poll_records(by_record), several),
+                THEIRS_BY_RECORD: (consume_theirs, several),
                 BY_OURS: (lambda: [reading[0](value, ours) for value in values[:SINGLE]], single),
                 BY_THEIRS: (lambda: [reading[1](value, theirs) for value in values[:SINGLE]], single),
                 SENT: (lambda: producer.send_batch(WRITTEN, encoded, partition=0).get(60), records),
@@ -182,7 +209,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     figures = measured(options.rounds, options.records)
     for name, microseconds in figures.items():
-        print(f"{name:42} {microseconds:8.3f} us")
+        print(f"{name:46} {microseconds:8.3f} us")
     for goal in GOALS:
         print(goal.verdict(figures))
 

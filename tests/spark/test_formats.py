@@ -1,4 +1,4 @@
-"""Avro values as typed columns in Spark: types, options, errors, evolution."""
+"""Avro, JSON and Protobuf values as typed columns in Spark: types, options, errors, evolution."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pykclient import KafkaProducer
 from pykclient.errors import ConfigError, KafkaError
-from pykclient.schema_registry import Schema, SchemaRegistryClient
+from pykclient.schema_registry import MessageField, Schema, SchemaRegistryClient, SerializationContext
+from pykclient.schema_registry.json_schema import JSONSerializer
+from pykclient.schema_registry.protobuf import ProtobufSerializer
 from pykclient.spark import KafkaDataSource
 from pykclient.spark.batch_reader import KafkaBatchReader
 from pykclient.spark.options import ReadOptions
 from pykclient.spark.schema import SparkBatches
 from pykclient.testing import EmbeddedSchemaRegistry
+from tests.schema_registry.test_object_columns import EVERYTHING
 from tests.spark.test_schema import IN_UTC
 from tests.support.embedded_kafka import EmbeddedKafka
 
@@ -178,6 +181,59 @@ def test_the_arrow_types_are_those_that_spark_makes_of_the_ddl(spark: SparkSessi
     assert batches.source_columns == ["value", "offset", "topic", "partition"]
 
 
+JSON = {"type": "object", "properties": {"id": {"type": "integer"}, "tags": {"type": "array", "items": {}}}}
+
+
+def other_formats(topic: Topic) -> dict[str, list[bytes | None]]:
+    """Return the rows of two topics whose subjects have schemas of other formats, by format."""
+    topic.client.register_schema(f"{topic.name}-value", Schema(json.dumps(JSON), "JSON"))
+    context = SerializationContext(topic.name, MessageField.VALUE)
+    write_json = JSONSerializer(json.dumps(JSON), topic.client)
+    context_of_keys = SerializationContext(topic.name, MessageField.KEY)
+    write = ProtobufSerializer(EVERYTHING, topic.client, {"auto.register.schemas": True})
+    message = EVERYTHING(a_uint32=2**32 - 1, a_uint64=2**64 - 1, state=1, text="t")
+    message.at.seconds, message.took.seconds, message.wrapped.value = 1, 90, 7
+    message.parts[3].name = "three"
+    return {
+        "json": [write_json({"id": 1, "tags": ["a", 2]}, context)],
+        "protobuf": [write(message, context_of_keys)],
+    }
+
+
+def test_types_of_other_formats_are_those_that_spark_makes_of_the_ddl(spark: SparkSession, topic: Topic) -> None:
+    other_formats(topic)
+    options = topic.options(columns="key,value,offset", **{"value.format": "json", "key.format": "protobuf"})
+    source = KafkaDataSource(options)
+    ddl = source.schema()
+    assert isinstance(ddl, str)
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    assert schema["value"].dataType.simpleString() == "struct<id:bigint,tags:array<string>>"
+    reader = source.reader(schema)
+    assert isinstance(reader, KafkaBatchReader)
+    formats = pickle.loads(pickle.dumps(reader.task.formats or {}))
+    batches = SparkBatches(("key", "value"), {name: each.decoder() for name, each in formats.items()})
+    expected = to_arrow_schema(StructType([schema["key"], schema["value"]]), **IN_UTC)
+    assert batches._schema.equals(expected, check_metadata=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_json_and_protobuf_become_typed_columns(spark: SparkSession, topic: Topic) -> None:
+    rows = other_formats(topic)
+    topic.send(rows["json"][0], b"poison", key=rows["protobuf"][0])
+    given = {"value.format": "json", "key.format": "protobuf", "key.message": "shop.Everything"}
+    first, second = topic.load(spark, mode="permissive", **given).select("key", "value", "value_error").collect()
+    assert first.value.asDict() == {"id": 1, "tags": ['"a"', "2"]}
+    found = first.key.asDict(recursive=True)
+    assert (found["a_uint32"], found["a_uint64"]) == (2**32 - 1, Decimal(2**64 - 1))
+    assert (found["state"], found["text"], found["wrapped"], found["inner"]) == ("PAID", "t", 7, None)
+    assert found["took"] == datetime.timedelta(seconds=90)
+    assert found["parts"] == {3: {"name": "three"}}
+    assert second.value is None
+    assert "Invalid magic byte 112" in second.value_error
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_type_matches_from_avro(spark: SparkSession, topic: Topic) -> None:
@@ -277,7 +333,8 @@ AVRO = {**BASIC, "value.format": "Avro", "schema.registry.url": "http://localhos
     ("options", "text"),
     [
         ({**BASIC, "value.format": "avro"}, r"option schema\.registry\.url must be set"),
-        ({**AVRO, "value.format": "json"}, r"value\.format must be avro, not 'json'; decode other formats"),
+        ({**AVRO, "value.format": "xml"}, r"value\.format must be avro or json or protobuf, not 'xml'"),
+        ({**AVRO, "value.message": "shop.Other"}, r"value\.message needs value\.format=protobuf"),
         ({**AVRO, "value.schema": '"int"', "value.subject": "s"}, r"one of the options value\.schema and"),
         ({**AVRO, "value.fields": " , "}, r"value\.fields names no field"),
         ({**AVRO, "mode": "dropmalformed"}, r"mode must be FAILFAST or PERMISSIVE"),

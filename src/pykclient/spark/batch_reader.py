@@ -154,7 +154,7 @@ def checked_columns(schema: StructType, types: Mapping[str, str] = COLUMNS) -> t
                 f"choose from: {', '.join(types)}"
             )
         given = field.dataType.simpleString()
-        if given != wanted.replace(" ", "").replace("`", ""):
+        if given.replace(" ", "") != wanted.replace(" ", "").replace("`", ""):
             raise ConfigError(
                 f"The column {field.name!r} has the type {wanted} in the format pykclient, but {given} in the schema; "
                 "leave the schema out, and cast the column once it is read"

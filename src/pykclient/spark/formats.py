@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.errors import ConfigError, IllegalArgumentError, SerializationError
 from pykclient.schema_registry.column_encoder import AvroEncoder, avro_encoder
-from pykclient.schema_registry.columns import avro_columns
+from pykclient.schema_registry.columns import RegistryColumns, avro_columns
+from pykclient.schema_registry.object_columns import json_columns, protobuf_columns
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema
 from pykclient.spark.option_values import REGISTRY_PREFIX
@@ -94,10 +95,13 @@ def _written_subject(options: WriteOptions, column: str) -> str:
 class ColumnFormat(NamedTuple):
     """The decoding of a column of bytes. Pickles. Its ``repr`` shows no settings of the registry.
 
-    ``type`` is Spark's Arrow type of the column. ``fields`` are those to decode; None means all.
+    ``type`` is Spark's Arrow type of the column. ``fields`` are those to decode; None means all. ``message`` is the
+    name of Protobuf's message.
     """
 
+    format: str
     schema: Schema
+    message: str | None
     fields: tuple[str, ...] | None
     type: pa.DataType
     is_permissive: bool
@@ -123,12 +127,28 @@ class ColumnFormat(NamedTuple):
     def decoder(self) -> ColumnDecoder:
         """Return a decoder for one task."""
         mode = "keep" if self.is_permissive else "raise"
-        found = avro_columns(_client(self.registry), self.schema, self.fields, mode)
+        found = _columns(self.format, _client(self.registry), self.schema, self.fields, mode, self.message)
         found.advice = "Set the option mode to PERMISSIVE to get null instead of it"
         return ColumnDecoder(found, self.type)
 
 
 Formats = Mapping[str, ColumnFormat]
+
+
+def _columns(
+    format: str,
+    registry: SchemaRegistryClient,
+    schema: Schema,
+    fields: tuple[str, ...] | None,
+    on_error: str = "raise",
+    message: str | None = None,
+) -> RegistryColumns[Any, Any]:
+    """Return the decoder of a format."""
+    if format == "json":
+        return json_columns(registry, schema, fields, on_error)
+    if format == "protobuf":
+        return protobuf_columns(registry, schema, fields, on_error, message)
+    return avro_columns(registry, schema, fields, on_error)
 
 
 @lru_cache(maxsize=_MOST_CLIENTS)
@@ -150,7 +170,7 @@ def column_formats(options: ReadOptions) -> dict[str, ColumnFormat]:
     Raises:
         ConfigError: The subject of a column is not known, or the settings of the registry are wrong.
         SchemaRegistryError: The registry does not answer, or does not know the subject.
-        SerializationError: It is no Avro schema, or cannot be columns.
+        SerializationError: It is no schema of the format, or cannot be columns.
     """
     settings = tuple(sorted(options.registry.items()))
     with _new_client(settings) as registry:  # a client that has no subject's latest schema yet
@@ -163,18 +183,19 @@ def column_formats(options: ReadOptions) -> dict[str, ColumnFormat]:
 def _column_format(
     options: ReadOptions, column: str, given: FormatOptions, registry: SchemaRegistryClient, settings: Registry
 ) -> ColumnFormat:
+    kind = given.format.upper()
     if given.schema is not None:
-        schema = Schema(given.schema)
+        schema = Schema(given.schema, kind)
     else:
         subject = given.subject or _subject(options, column)
-        schema = registry.get_latest_version(subject).schema
-        if (schema.schema_type or "AVRO") != "AVRO":
+        schema = registry.get_latest_version(subject, "serialized" if kind == "PROTOBUF" else None).schema
+        if (schema.schema_type or "AVRO") != kind:
             raise SerializationError(
-                f"the latest schema of the subject {subject} is of type {schema.schema_type}, and the option "
-                f"{column}.format is avro"
+                f"the latest schema of the subject {subject} is of type {schema.schema_type or 'AVRO'}, and the option "
+                f"{column}.format is {given.format}"
             )
-    type = _spark_type(avro_columns(registry, schema, given.fields).arrow_type())
-    return ColumnFormat(schema, given.fields, type, options.is_permissive, settings)
+    type = _spark_type(_columns(given.format, registry, schema, given.fields, message=given.message).arrow_type())
+    return ColumnFormat(given.format, schema, given.message, given.fields, type, options.is_permissive, settings)
 
 
 def _subject(options: ReadOptions, column: str) -> str:
@@ -190,9 +211,10 @@ def _subject(options: ReadOptions, column: str) -> str:
 
 
 def _spark_type(of: pa.DataType) -> pa.DataType:
-    """Return the type in Spark's Arrow batches of a type of ``AvroColumns``: that of Spark's own ``from_avro``.
+    """Return the type in Spark's Arrow batches of a column's: that of Spark's own ``from_avro`` and ``from_protobuf``.
 
-    Only unions of several types differ: their fields have the names that ``AvroColumns`` gives them.
+    Only unions of several types differ: their fields have the names that ``AvroColumns`` gives them. Unsigned numbers
+    are of the next wider type, which has all of them.
     """
     import pyarrow as pa
 
@@ -202,7 +224,11 @@ def _spark_type(of: pa.DataType) -> pa.DataType:
     if kinds.is_list(of):
         return pa.list_(pa.field("element", _spark_type(of.value_type)))
     if kinds.is_map(of):
-        return pa.map_(pa.string(), _spark_type(of.item_type))
+        return pa.map_(_spark_type(of.key_type), _spark_type(of.item_type))
+    if of == pa.uint32():
+        return pa.int64()
+    if of == pa.uint64():
+        return pa.decimal128(20, 0)
     if kinds.is_dictionary(of):
         return pa.string()
     if kinds.is_fixed_size_binary(of):
@@ -226,6 +252,7 @@ _NAMES = {
     "timestamp[us, tz=UTC]": "timestamp",
     "timestamp[us]": "timestamp_ntz",
     "null": "void",
+    "duration[us]": "interval day to second",
 }
 
 
@@ -238,7 +265,7 @@ def type_ddl(of: pa.DataType) -> str:
     if pa.types.is_list(of):
         return f"array<{type_ddl(of.value_type)}>"
     if pa.types.is_map(of):
-        return f"map<string, {type_ddl(of.item_type)}>"
+        return f"map<{type_ddl(of.key_type)}, {type_ddl(of.item_type)}>"
     if pa.types.is_decimal(of):
         return f"decimal({of.precision},{of.scale})"
     return _NAMES[str(of)]

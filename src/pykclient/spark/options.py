@@ -58,7 +58,8 @@ DEFAULT_RECORDS_PER_TASK = 4_000
 _TOPIC_OPTIONS = ("assign", "subscribe", "subscribePattern")
 #: The columns that can have a format, and the options of a column's format.
 _FORMATTED = ("key", "value")
-_FORMAT_OPTIONS = ("format", "schema", "subject", "fields")
+_FORMAT_OPTIONS = ("format", "schema", "subject", "fields", "message")
+_READ_FORMATS, _WRITTEN_FORMATS = ("avro", "json", "protobuf"), ("avro",)
 _MODES = ("FAILFAST", "PERMISSIVE")
 
 _READ_OPTIONS = (
@@ -97,7 +98,7 @@ _WRITE_OPTIONS = (
     "transactionalIdPrefix",
     "ledgerTopic",
     "restartBudget",
-    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name != "fields"),
+    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name not in ("fields", "message")),
     REGISTRY_OPTIONS,
 )
 
@@ -145,11 +146,16 @@ _AUTO_REGISTER = "auto.register.schemas"
 
 
 class FormatOptions(NamedTuple):
-    """The options of a column's format: the schema to read or write by, its subject, and the fields to decode."""
+    """The options of a column's format: the schema to read or write by, its subject, and the fields to decode.
 
+    ``message`` is the name of Protobuf's message; None means the first one of the schema.
+    """
+
+    format: str
     schema: str | None
     subject: str | None
     fields: tuple[str, ...] | None
+    message: str | None
 
 
 class ReadOptions:
@@ -278,7 +284,7 @@ class ReadOptions:
     def _read_formats(self, given: GivenOptions) -> None:
         """Parse the formats of key and value."""
         self.registry: dict[str, str] = given.registry
-        self.formats = _formats(given)
+        self.formats = _formats(given, _READ_FORMATS)
         mode = (given.get("mode") or _MODES[0]).strip().upper()
         if mode not in _MODES:
             raise ConfigError(f"option mode must be {' or '.join(_MODES)}, not {mode!r}", key="mode")
@@ -402,7 +408,7 @@ class WriteOptions:
 
     def _read_formats(self, given: GivenOptions) -> None:
         """Parse the formats of key and value."""
-        self.formats = _formats(given)
+        self.formats = _formats(given, _WRITTEN_FORMATS)
         self.registry: dict[str, str] = dict(given.registry)
         text = self.registry.pop(_AUTO_REGISTER, "false").strip().lower()
         if text not in {"true", "false"}:
@@ -462,9 +468,9 @@ class WriteOptions:
 # --- columns, topics, limits ---------------------------------------------------------------------------------------
 
 
-def _formats(given: GivenOptions) -> dict[str, FormatOptions]:
+def _formats(given: GivenOptions, known: tuple[str, ...]) -> dict[str, FormatOptions]:
     """Return the options of the columns' formats. Raises ConfigError if others are given without them."""
-    found = {column: _format(given, column) for column in _FORMATTED if f"{column}.format" in given}
+    found = {column: _format(given, column, known) for column in _FORMATTED if f"{column}.format" in given}
     if not found:
         others = (f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS)
         for name in (*others, "mode", *(REGISTRY_PREFIX + key for key in given.registry)):
@@ -478,19 +484,23 @@ def _formats(given: GivenOptions) -> dict[str, FormatOptions]:
     return found
 
 
-def _format(given: GivenOptions, column: str) -> FormatOptions:
+def _format(given: GivenOptions, column: str, known: tuple[str, ...]) -> FormatOptions:
     """Return the options of a column's format."""
     name = f"{column}.format"
-    if (format := (given.get(name) or "").strip().lower()) != "avro":
+    if (format := (given.get(name) or "").strip().lower()) not in known:
         raise ConfigError(
-            f"option {name} must be avro, not {format!r}; decode other formats with DataFrame operations", key=name
+            f"option {name} must be {' or '.join(known)}, not {format!r}; use DataFrame operations for other formats",
+            key=name,
         )
+    message = given.get(f"{column}.message")
+    if message is not None and format != "protobuf":
+        raise ConfigError(f"option {column}.message needs {name}=protobuf", key=f"{column}.message")
     schema, subject = given.get(f"{column}.schema"), given.get(f"{column}.subject")
     text = given.get(f"{column}.fields")
     fields = None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
     if fields == ():
         raise ConfigError(f"option {column}.fields names no field", key=f"{column}.fields")
-    return FormatOptions(schema, subject, fields)
+    return FormatOptions(format, schema, subject, fields, message)
 
 
 def _columns(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
