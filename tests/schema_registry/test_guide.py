@@ -33,5 +33,6 @@ def test_the_guide_to_schemas(pykclient_cluster: EmbeddedCluster, registry: Embe
     assert str(printed[0][0]) == "Order(id=7, city='Ulm', note=None)"
     assert printed[1] == ([7, 8], 1)
     assert printed[2] == (["Ulm", "Bonn", None],)
-    assert printed[3] == ({"id": 1, "name": "Ada"},)
-    assert printed[4] == ([503, 503, 200],)
+    assert printed[3] == ([{"id": 7, "tags": ["new"]}],)
+    assert printed[4] == ({"id": 1, "name": "Ada"},)
+    assert printed[5] == ([503, 503, 200],)

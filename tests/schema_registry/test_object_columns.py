@@ -34,14 +34,18 @@ from pykclient.schema_registry import (
     SchemaReference,
     SchemaRegistryClient,
     SerializationContext,
+    avro_columns,
+    header_schema_id_serializer,
     json_columns,
     object_columns,
     prefix_schema_guid_serializer,
     protobuf_columns,
 )
+from pykclient.schema_registry.avro import AvroSerializer
 from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer, schema_text
 from pykclient.schema_registry.rules import RuleError
+from pykclient.schema_registry.wire import VALUE_SCHEMA_ID
 from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 
 MANY = hypothesis.settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
@@ -162,17 +166,17 @@ def test_json_columns_equal_the_deserializers_values_and_errors(
     array, poison = json_columns(shared).decode(binary(rows))
     wrong = dict(poison)
     array.validate(full=True)
-    for place, row in enumerate(rows):
+    for place, written in enumerate(rows):
         if place in wrong:
             assert array[place].as_py() is None
             try:
-                reads(row, VALUE)
+                reads(written, VALUE)
             except SerializationError:
                 continue
             # What JSON has and no column does.
             assert any(text in wrong[place] for text in ("64 bits", "surrogate", "of a double")), wrong[place]
             continue
-        value = reads(row, VALUE)
+        value = reads(written, VALUE)
         if is_text_of_any(part):
             assert (array[place].as_py() is None) == (value is None)
         elif len(array):
@@ -616,10 +620,44 @@ def test_hostile_protobuf_is_poison_with_the_reason(client: SchemaRegistryClient
 # --- both ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("format", ["avro", "json", "protobuf"])
+def test_ids_in_headers_are_read_if_the_batch_has_them(
+    pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient, format: str
+) -> None:
+    write, value, columns = writers(client, **{"schema.id.serializer": header_schema_id_serializer})[format]
+    prefixed = writers(client)[format][0]
+    servers = pykclient_cluster.bootstrap_servers
+    with KafkaProducer(bootstrap_servers=servers, value_serializer=write) as producer:
+        producer.send("orders", value, headers=[], partition=0).get(30)
+        producer.send("orders", value, headers=[("other", b"\0\0\0\0\x09"), ("n", None)], partition=0).get(30)
+        producer.send("orders", None, headers=[(VALUE_SCHEMA_ID, b"\7")], partition=0).get(30)
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send("orders", prefixed(value, VALUE), partition=0).get(30)
+        producer.send("orders", b"bad", headers=[(VALUE_SCHEMA_ID, b"\0\0")], partition=0).get(30)
+        producer.send("orders", b"bad", headers=[(VALUE_SCHEMA_ID, b"\0\0\0\1\0\0")], partition=0).get(30)
+        producer.send("orders", b"bad", partition=0).get(30)
+    keeping = columns(client, on_error="keep")
+    with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        rows: list[Any] = []
+        while len(rows) < 7:
+            batch = consumer.poll_arrow(30_000, value=keeping, columns=["headers", "value"])
+            rows += batch.select(["value", "value_error", "value_bytes"]).to_pylist()
+    first = [None if row["value"] is None else next(iter(row["value"].values())) for row in rows]
+    assert first == [7, 7, None, 7, None, None, None]
+    errors = [row["value_error"] for row in rows]
+    assert errors[:4] == [None] * 4
+    for error, text in zip(errors[4:], ["2 bytes are too short", "id 256 is unknown to", "magic byte 98"], strict=True):
+        assert text in error
+    assert [row["value_bytes"] for row in rows] == [None] * 4 + [b"bad"] * 3
+
+
 def writers(client: SchemaRegistryClient, **more: Any) -> dict[str, tuple[Any, Any, Any]]:
     """Return a serializer, a value and the columns of each format."""
     conf = {"auto.register.schemas": True, **more}
+    avro = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
     return {
+        "avro": (AvroSerializer(client, json.dumps(avro), conf=conf), {"id": 7}, avro_columns),
         "json": (JSONSerializer(json.dumps(ORDER), client, conf=conf), {"id": 7}, json_columns),
         "protobuf": (ProtobufSerializer(MESSAGES["Other"], client, conf), MESSAGES["Other"](x=7), protobuf_columns),
     }

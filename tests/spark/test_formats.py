@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -19,11 +20,13 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pykclient import KafkaProducer
 from pykclient.errors import ConfigError, KafkaError
+from pykclient.record import arrow
 from pykclient.schema_registry import MessageField, Schema, SchemaRegistryClient, SerializationContext
 from pykclient.schema_registry.json_schema import JSONSerializer
 from pykclient.schema_registry.protobuf import ProtobufSerializer
 from pykclient.spark import KafkaDataSource
 from pykclient.spark.batch_reader import KafkaBatchReader
+from pykclient.spark.formats import column_formats
 from pykclient.spark.options import ReadOptions
 from pykclient.spark.schema import SparkBatches
 from pykclient.testing import EmbeddedSchemaRegistry
@@ -156,6 +159,9 @@ class Topic:
             **more,
         }
 
+    def read_options(self, **more: str) -> ReadOptions:
+        return ReadOptions.parse(self.options(**more), streaming=False)
+
     def load(self, spark: SparkSession, schema: str | None = None, **more: str) -> DataFrame:
         reader = spark.read.format("pykclient").options(**self.options(**more))
         return (reader if schema is None else reader.schema(schema)).load()
@@ -215,6 +221,18 @@ def test_types_of_other_formats_are_those_that_spark_makes_of_the_ddl(spark: Spa
     batches = SparkBatches(("key", "value"), {name: each.decoder() for name, each in formats.items()})
     expected = to_arrow_schema(StructType([schema["key"], schema["value"]]), **IN_UTC)
     assert batches._schema.equals(expected, check_metadata=True)
+
+
+def test_ids_in_headers_are_read_by_queries_that_read_headers(topic: Topic) -> None:
+    number = topic.register(ORDER)
+    body = framed(ORDER, {"id": 1, "city": "Ulm"}, number)
+    headers = [{"key": "__value_schema_id", "value": body[:5]}]
+    row = {"topic": topic.name, "partition": 0, "offset": 0, "value": body[5:], "headers": headers}
+    decoders = {name: each.decoder() for name, each in column_formats(topic.read_options()).items()}
+    batches = SparkBatches(("value", "headers"), decoders)
+    batch = pa.RecordBatch.from_pylist([row], arrow.schema(tuple(batches.source_columns)))
+    (found,) = batches.convert(batch).to_pylist()
+    assert found["value"] == {"id": 1, "city": "Ulm"}
 
 
 @pytest.mark.slow

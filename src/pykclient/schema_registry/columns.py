@@ -22,7 +22,7 @@ from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, SchemaRegistryError
-from pykclient.schema_registry.wire import SchemaId
+from pykclient.schema_registry.wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, SchemaId
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -215,6 +215,8 @@ class RegistryColumns(Generic[_Writer, _Columns]):
     def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         """Return a batch of ``poll_arrow`` with the column ``name`` decoded.
 
+        If the batch has the column ``headers``, ids in headers are read as well.
+
         Raises:
             RecordDeserializationError: a row cannot be decoded, and ``on_error`` is ``raise``.
             RuleError: a schema has rules for reading, which are not executed for columns.
@@ -223,7 +225,9 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         pa: Any = load("pyarrow", "arrow")
         place = batch.schema.get_field_index(name)
         raw = batch.column(place)
-        array, poison = self.decode(raw)
+        framed, poison = self._with_ids(batch, name, raw)
+        array, more = self.decode(framed)
+        poison = sorted(poison + more)
         if poison and self.on_error == "raise":
             raise self._error(batch, name, poison)
         batch = batch.set_column(place, name, array)
@@ -286,6 +290,41 @@ class RegistryColumns(Generic[_Writer, _Columns]):
                 reader.add_null()
                 row += 1
         return Decoded(reader.array(), poison)
+
+    def _with_ids(self, batch: pa.RecordBatch, name: str, raw: pa.Array) -> tuple[pa.Array, list[Poison]]:
+        """Return the values with the ids of their headers before them, and the rows whose header has none, as null."""
+        place = batch.schema.get_field_index("headers")
+        header = {"key": KEY_SCHEMA_ID, "value": VALUE_SCHEMA_ID}.get(name)
+        if place < 0 or header is None:
+            return raw, []
+        pa: Any = load("pyarrow", "arrow")
+        pc: Any = load("pyarrow.compute", "arrow")
+        headers = batch.column(place)
+        is_id = pc.equal(headers.flatten().field(0), header)
+        if not pc.any(is_id).as_py():
+            return raw, []
+        owners = pc.list_parent_indices(headers).filter(is_id)
+        ids = headers.flatten().field(1).filter(is_id).dictionary_encode("encode")
+        prefixes: list[bytes | None] = []
+        reasons: dict[int, str] = {}
+        for number, data in enumerate(ids.dictionary.to_pylist()):
+            schema_id = SchemaId(self.schema_type)
+            try:
+                prefixes.append(data[: schema_id.read(data)] if data is not None else b"")
+            except SerializationError as error:
+                prefixes.append(None)
+                reasons[number] = str(error)
+        rows = pa.array(range(batch.num_rows), owners.type)
+        numbers = ids.indices.take(pc.index_in(rows, value_set=owners))  # of each row's first id
+        found = pa.array(prefixes, pa.binary()).take(numbers)
+        # Rows without a header have no number, and rows whose header has no id a number.
+        before = pc.if_else(pc.is_null(numbers), pa.scalar(b"", pa.binary()), found)
+        framed = pc.binary_join_element_wise(before, raw.cast(pa.binary()), pa.scalar(b"", pa.binary()))
+        return framed, [
+            Poison(row, reasons[number])
+            for row, number in enumerate(numbers.to_pylist() if reasons else ())
+            if number in reasons and raw[row].is_valid
+        ]
 
     def _prefix_at(self, rows: Rows, row: int) -> bytes | None:
         """Return the bytes before a row's value; those of the row if they are no prefix; None for null."""

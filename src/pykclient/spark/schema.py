@@ -11,7 +11,7 @@ from pykclient.errors import KafkaError, SerializationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.schema_registry.columns import AvroColumns
+    from pykclient.schema_registry.columns import RegistryColumns
 
 #: Types in Spark's DDL by column name, in the order of the schema.
 COLUMNS = {
@@ -66,7 +66,7 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
 class ColumnDecoder(NamedTuple):
     """A decoder of a column of bytes, and Spark's type of the column that it makes."""
 
-    columns: AvroColumns
+    columns: RegistryColumns[Any, Any]
     type: pa.DataType
 
 
