@@ -7,9 +7,11 @@ VENV="${VENV:-.venv}"
 needed=$("$VENV/bin/python" -c '
 import tomllib
 declared = tomllib.load(open("pyproject.toml", "rb"))
-for name in [*declared["project"]["dependencies"], *declared["dependency-groups"]["dev"]]:
-    if not name.startswith("pyspark"):
-        print(name)
+groups = declared["dependency-groups"]
+for name in [*declared["project"]["dependencies"], *groups["dev"]]:
+    for each in groups[name["include-group"]] if isinstance(name, dict) else [name]:
+        if not each.startswith("pyspark"):
+            print(each)
 ')
 for version in ${SPARK_VERSIONS:-4.1.1 4.3.0}; do
     environment="$VENV-spark-$version"

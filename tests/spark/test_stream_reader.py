@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pykclient import KafkaProducer
@@ -24,6 +23,11 @@ from pykclient.spark.stream_reader import KafkaStreamReader
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
+
+pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="Spark 4.1 lets no Python data source limit a micro-batch"
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 VALUE = StructType([StructField("value", BinaryType())])
 A0, A1, A2 = (TopicPartition("a", partition) for partition in range(3))
