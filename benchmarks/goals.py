@@ -24,6 +24,7 @@ _NAMES = {
     "java": "Java",
     "built-in": "the built-in source",
     "built-in-tuned": "the built-in source, tuned",
+    "empty-python": "a Python source without Kafka",
     "pykclient": "pykclient",
 }
 

@@ -65,6 +65,7 @@ def home_without_zip(folder: Path) -> Path:
 def main(words: list[str] | None = None) -> None:
     arguments = parse(words)
     os.environ.update(tested.environment())
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
     folder = Path(tempfile.mkdtemp(prefix="pykclient-spark-"))
     try:
         if arguments.unzipped:

@@ -1,4 +1,4 @@
-"""CPU times of Spark's JVM, of all Python processes below it, and of the broker (Linux)."""
+"""CPU times of Spark's JVM, of all processes below it, and of the broker (Linux)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ def keep_orphans() -> None:
 
 
 class Cpu(NamedTuple):
-    """CPU seconds, in user and kernel mode."""
+    """CPU seconds, in user and kernel mode.
+
+    ``python_s`` is that of all processes below the JVM. Besides Python they are commands like ``chmod``, which Hadoop
+    runs for each file of a checkpoint.
+    """
 
     jvm_s: float
     python_s: float
@@ -58,10 +62,10 @@ def _times() -> dict[int, _Times]:
 
 
 def cpu(jvm: int, broker: int | None) -> Cpu:
-    """Return the CPU times of these process ids so far. All child processes of the JVM run Python.
+    """Return the CPU times of these process ids so far.
 
-    After ``keep_orphans`` those of them count that have lost their parent. Others that run Python below this process
-    must not begin or end meanwhile.
+    After ``keep_orphans``, Python processes that have lost their parent count, too. Others that run Python below this
+    process must not begin or end meanwhile.
     """
     times = _times()
     children: dict[int, list[int]] = {}

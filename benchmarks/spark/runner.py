@@ -15,6 +15,7 @@ from benchmarks.spark import topics
 from benchmarks.spark.cases import (
     BACKLOG_ROWS,
     BACKLOGS,
+    EMPTY,
     OURS,
     PARTITIONS,
     ROWS_PER_TRIGGER,
@@ -23,7 +24,7 @@ from benchmarks.spark.cases import (
     SOURCES,
     SparkCase,
 )
-from benchmarks.spark.processes import cpu
+from benchmarks.spark.processes import Cpu, cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,12 +39,17 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 #: The first triggers of a query, which start processes and compile, do not count.
 _FIRST_TRIGGERS = 2
 
+#: How often a query's progress is looked at until they are over.
+_LOOK_S = 0.05
+
 
 class Outcome(NamedTuple):
     """The result of a run. ``rows`` is None if it is unknown."""
 
     rows: int | None = None
     trigger_ms: float | None = None
+    #: The CPU of all processes for a trigger, without the first ones.
+    trigger_cpu_ms: float | None = None
     #: Bytes that the brokers sent, as a multiple of those of the values, and new connections in a micro-batch.
     fetched_ratio: float | None = None
     connections_per_trigger: float | None = None
@@ -53,6 +59,7 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
     """Create a session on two cores with both sources, set up as our documentation recommends."""
     from pyspark.sql import SparkSession
 
+    from benchmarks.spark.empty_source import EmptySource
     from pykclient.spark import KafkaDataSource
     from tests.spark import session as tested
 
@@ -63,6 +70,7 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
     }
     started = SparkSession.builder.config(map=dict(configuration)).getOrCreate()
     started.dataSource.register(KafkaDataSource)
+    started.dataSource.register(EmptySource)
     return started
 
 
@@ -120,7 +128,7 @@ class SparkRunner:
         """Check that a source returns all rows."""
         from pyspark.sql import functions
 
-        if name in ("write", "sink"):
+        if name in ("write", "sink") or source == EMPTY:
             return
         found = self._read(name, case, source, topic, rows).agg(
             functions.count("*"), functions.countDistinct("partition"), functions.sum(functions.length("value"))
@@ -131,14 +139,12 @@ class SparkRunner:
         )
 
     def _run(self, name: str, case: SparkCase, source: str, topic: str, rows: int) -> Line:
-        jvm = self._spark.sparkContext
-        assert jvm._gateway is not None
-        assert jvm._jvm is not None
-        jvm._jvm.System.gc()  # no source pays for garbage of another one
-        ids = (jvm._gateway.proc.pid, _broker_of(self._cluster))
-        before, begun_s = cpu(*ids), time.perf_counter()
+        jvm = self._spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.System.gc()  # no source pays for garbage of another one
+        before, begun_s = self._cpu(), time.perf_counter()
         outcome = self._work(name, case, source, topic, rows)
-        wall_s, used = time.perf_counter() - begun_s, cpu(*ids).since(before)
+        wall_s, used = time.perf_counter() - begun_s, self._cpu().since(before)
         assert outcome.rows in (None, rows), f"{source}, {name}: {outcome.rows} rows and not {rows}"
         line = {
             "client": source,
@@ -152,12 +158,15 @@ class SparkRunner:
             "python_us_per_record": used.python_s / rows * 1e6,
             "broker_us_per_record": used.broker_s / rows * 1e6,
             "trigger_ms": outcome.trigger_ms,
+            "trigger_cpu_ms": outcome.trigger_cpu_ms,
             "fetched_ratio": outcome.fetched_ratio,
             "connections_per_trigger": outcome.connections_per_trigger,
         }
         told = f"{wall_s:.2f} s; CPU {used.jvm_s:.2f} JVM, {used.python_s:.2f} Python, {used.broker_s:.2f} broker"
         if outcome.trigger_ms:
             told += f"; {outcome.trigger_ms:.0f} ms a trigger"
+        if outcome.trigger_cpu_ms:
+            told += f", {outcome.trigger_cpu_ms:.0f} ms of CPU"
         if outcome.fetched_ratio:
             told += f"; {outcome.fetched_ratio:.3f} bytes for each needed"
             told += f", {outcome.connections_per_trigger:.1f} connections"
@@ -175,9 +184,14 @@ class SparkRunner:
         if name in BACKLOGS:
             return self._catch_up(case.bench, source, topic)
         if name in ROWS_PER_TRIGGER:
-            return self._stream(name, source, topic)
+            return self._stream(name, source, topic, rows)
         self._read(name, case, source, topic, rows).select(*COLUMNS).write.format("noop").mode("overwrite").save()
         return Outcome()
+
+    def _cpu(self) -> Cpu:
+        gateway = self._spark.sparkContext._gateway
+        assert gateway is not None
+        return cpu(gateway.proc.pid, _broker_of(self._cluster))
 
     def _options_of(self, source: str, topic: str) -> dict[str, str]:
         options = {**SOURCES[source].read_options, "kafka.bootstrap.servers": self._cluster.bootstrap_servers}
@@ -195,9 +209,10 @@ class SparkRunner:
             read.where(f"timestamp > timestamp_millis({topics.kept_after_ms(case.bench, rows)})") if filters else read
         )
 
-    def _stream(self, name: str, source: str, topic: str) -> Outcome:
+    def _stream(self, name: str, source: str, topic: str, rows: int) -> Outcome:
         per_trigger = ROWS_PER_TRIGGER[name] * (self._scale if name == "stream" else 1)
-        options = {**self._options_of(source, topic), "maxOffsetsPerTrigger": str(int(per_trigger))}
+        options = {"rows": str(rows)} if source == EMPTY else self._options_of(source, topic)
+        options["maxOffsetsPerTrigger"] = str(int(per_trigger))
         stream = self._spark.readStream.format(SOURCES[source].format).options(**options).load().select(*COLUMNS)
         query = (
             stream.writeStream.format("noop")
@@ -205,8 +220,16 @@ class SparkRunner:
             .trigger(availableNow=True)
             .start()
         )
+        first, before = 0, self._cpu()
+        while first < _FIRST_TRIGGERS and query.isActive:
+            time.sleep(_LOOK_S)
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] >= _FIRST_TRIGGERS:
+                first, before = progress["batchId"], self._cpu()
         query.awaitTermination()
-        return self._outcome(query)
+        used, outcome = self._cpu().since(before), self._outcome(query)
+        later = -(-rows // int(per_trigger)) - 1 - first
+        return outcome._replace(trigger_cpu_ms=sum(used) / later * 1000 if first and later > 0 else None)
 
     def _copy(self, source: str, topic: str) -> Outcome:
         """Copy a topic by micro-batches."""

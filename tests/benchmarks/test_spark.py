@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
 from benchmarks import goals, report, tables
 from benchmarks.report import Place
 from benchmarks.results import Line, Results, case_of
@@ -23,8 +25,10 @@ from benchmarks.spark.cases import (
     SOURCES,
     TABLES,
 )
+from benchmarks.spark.empty_source import EmptySource
 from benchmarks.spark.processes import Cpu, cpu
 from benchmarks.spark.topics import BEGUN_MS, KEPT_OF, STEP_MS, kept_after_ms
+from pykclient.spark.schema import COLUMNS
 from tests.benchmarks.test_report import ABOUT
 from tests.support.wait import eventually
 
@@ -101,6 +105,19 @@ def test_the_page_is_only_written_for_a_whole_run() -> None:
     assert parse(["--rounds", "3"]).place == Place.of_repository()
     for words in (["--quick"], ["--cases", "read"], ["--option", "gcFreeze=false"], ["--conf", "a=b"], ["--unzipped"]):
         assert parse(words).place == Place.of_folder()
+
+
+def test_the_source_without_kafka_reads_all_rows_in_micro_batches() -> None:
+    source = EmptySource({"rows": "2500", "maxoffsetspertrigger": "1000"})
+    reader = source.streamReader(StructType())
+    sizes, start = [], reader.initialOffset()
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        (batch,) = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+        assert batch.schema.names == [name for name in COLUMNS if name != "headers"]
+        sizes.append(batch.num_rows)
+        start = end
+    assert sizes == [1000, 1000, 500]
+    assert start == reader.reportLatestOffset()
 
 
 def test_spark_home_without_the_archive_is_complete_otherwise(tmp_path: Path) -> None:
