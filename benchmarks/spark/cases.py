@@ -129,7 +129,7 @@ GOALS = (
     ),
     Goal(
         "spark-triggers-start",
-        [_at_most("triggers-1k", "20 of them with the start of their stream, CPU of all processes", 1.1, _ALL, EMPTY)],
+        [_at_most("triggers-1k", "20 of them with the start of their stream, CPU of all processes", 1.15, _ALL, EMPTY)],
     ),
     Goal("spark-filter", [_at_most("filter", "`timestamp > ...` that keeps 1 %, time", 0.15)]),
     Goal("spark-write", [_at_most("write", "batch write, time", 0.55)]),
