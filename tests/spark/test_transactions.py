@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from pykclient.errors import IllegalStateError, KafkaError, ProducerFencedError
 from pykclient.spark import transactions as rules
 from pykclient.spark.transactions import (
+    BY_TASKS,
     CLAIMED,
     DECIDED,
     DONE,
@@ -21,12 +22,16 @@ from pykclient.spark.transactions import (
     TORN,
     Content,
     Entry,
+    FoundToken,
     Opened,
     Owner,
     Producer,
     Request,
     Steps,
+    Token,
+    TokenLog,
     Transaction,
+    attempt_ids,
     pattern_of,
     task_role,
     transactional_id,
@@ -63,6 +68,8 @@ class Cluster:
         self.ledger: list[Record] = []
         #: The current producers of the ledger by prefix.
         self.owners: dict[str, Producer] = {}
+        #: Tokens with their prefix, and the id and epoch of their transaction, or None if they are in none.
+        self.tokens: list[tuple[str, tuple[str, int] | None, Token]] = []
 
     def init(self, id: str) -> Producer:
         self.time_out(id)
@@ -169,6 +176,31 @@ class Session:
             return {each.id for each in request.transactions if (each.id, each.producer.epoch) not in still}
         if isinstance(request, rules.FindOwner):
             return cluster.owners.get(prefix)
+        if isinstance(request, rules.ReadTokens):
+            end = len(cluster.tokens)
+            yield
+            several = enumerate(cluster.tokens[:end])
+            return TokenLog(
+                end,
+                [
+                    FoundToken(offset, token)
+                    for offset, (of, _, token) in several
+                    if of == prefix and request.start is not None and offset >= request.start
+                ],
+            )
+        if isinstance(request, rules.IsCommitted):
+            place = cluster.tokens[request.offset][1]
+            patience = 30
+            while place is not None and cluster.begun[place][0] == ONGOING:
+                yield
+                patience -= 1
+                if patience < 0:
+                    raise KafkaError("an open transaction hides the token")
+            return place is None or cluster.begun[place][0] == COMMITTED
+        if isinstance(request, rules.FenceTask):
+            yield
+            cluster.init(request.id)
+            return None
         assert isinstance(request, rules.FindOpen)
         return cluster.open(prefix)
 
@@ -181,6 +213,24 @@ class Session:
             if patience < 0:
                 cluster.abort_record(cluster.ledger[first].prefix)
         return cluster.last_entry(self.prefix, end)
+
+    def commit_task(self, id: str, producer: Producer, token: Token) -> Generator[None, None, None]:
+        """Perform CommitTask, in the transaction with this id and producer."""
+        cluster, place = self.cluster, (id, producer.epoch)
+        if cluster.epochs[id] != producer.epoch:
+            raise ProducerFencedError(id)
+        cluster.tokens.append((self.prefix, self.place_of_token(place), token))
+        yield
+        if cluster.epochs[id] != producer.epoch:
+            raise ProducerFencedError(id)
+        cluster.begun[place] = (COMMITTED, cluster.begun[place][1])
+        cluster.epochs[id] += 1
+        yield
+        if cluster.lossy and cluster.rng.random() < 0.1:
+            raise KafkaError("no answer to EndTxn")
+
+    def place_of_token(self, place: tuple[str, int]) -> tuple[str, int] | None:
+        return place
 
     def check_owner(self) -> None:
         if self.producer != self.cluster.owners[self.prefix]:
@@ -198,14 +248,22 @@ class Query:
         self.state = ""
 
 
-def performed(session: Session, steps: Steps[Any]) -> Generator[None, None, Any]:
-    """Perform the requests of the driver. Each yield is a moment at which it can die, or others can act."""
+def performed(
+    session: Session, steps: Steps[Any], id: str = "", producer: Producer | None = None
+) -> Generator[None, None, Any]:
+    """Perform the requests of a driver, or of a task with a transaction.
+
+    Each yield is a moment at which it can die, or others can act.
+    """
     try:
         request = next(steps)
         while True:
             yield
             try:
-                answer = yield from session.perform(request)
+                if isinstance(request, rules.CommitTask) and producer is not None:
+                    answer = yield from session.commit_task(id, producer, request.token)
+                else:
+                    answer = yield from session.perform(request)
             except KafkaError as error:
                 request = steps.throw(error)
             else:
@@ -254,10 +312,115 @@ def incarnation(cluster: Cluster, query: Query, how: Any, *, moves: bool, zombie
             query.next = batch + 1
 
 
+def attempt_by_task(
+    session: Session, how: Any, opened: Opened, batch: int, number: int, attempt: int
+) -> Generator[None, None, Token | Content]:
+    """Run an attempt of a task that commits its own rows. Return its token, or the row that it did not write."""
+    cluster, prefix = session.cluster, session.prefix
+    content = Content(1, HASH + number)
+    token = Token(QUERY, batch, number, content)
+    if task_role(opened, QUERY, batch) == rules.REPEATS:
+        return content
+    if rules.needs_token(opened, batch, attempt):
+        found: Token | None = yield from performed(session, rules.find_token(opened, QUERY, batch, number))
+        if found is not None:
+            rules.check_token(opened, found, content)
+            return found
+    id, other = attempt_ids(prefix, number, attempt)
+    producer = cluster.init(id)
+    yield
+    cluster.write_row(id, producer, (prefix, batch, number))
+    yield
+    committing = performed(session, how.commit_task(opened, token, other), id, producer)
+    committed: Token = yield from committing
+    if committed is not token:
+        cluster.time_out(id)  # the task aborts it
+    return committed
+
+
+def tasks_by_task(
+    cluster: Cluster, query: Query, how: Any, opened: Opened, batch: int, run: int, *, zombie_tasks: bool
+) -> Generator[None, None, list[Token | Content]]:
+    """Run all tasks of a batch, some of them as two attempts at once, and return the results that Spark takes.
+
+    With four failures of a task, the batch fails.
+    """
+    rng, session = cluster.rng, how.session(cluster, query.prefix)
+    results: dict[int, Token | Content] = {}
+    failures: Counter[int] = Counter()
+    attempts: Counter[int] = Counter()
+    running: list[tuple[int, Generator[None, None, Token | Content]]] = []
+
+    def start(number: int) -> None:
+        running.append((number, attempt_by_task(session, how, opened, batch, number, attempts[number])))
+        attempts[number] += 1
+
+    for number in range(TASKS):
+        start(number)
+    while len(results) < TASKS:
+        yield
+        if not zombie_tasks and query.runs != run:
+            raise KafkaError("the executors are gone")
+        number, turn = running.pop(rng.randrange(len(running)))
+        alone = number not in [each for each, _ in running]
+        if alone and number not in results and rng.random() < 0.05:
+            start(number)  # a speculative attempt
+        if rng.random() < 0.03:  # its worker is killed, and its transaction stays open
+            error: KafkaError | None = KafkaError("killed")
+        else:
+            try:
+                next(turn)
+                running.append((number, turn))
+                continue
+            except StopIteration as end:
+                results.setdefault(number, end.value)
+                if rng.random() < 0.5:  # Spark kills the other attempt, or it goes on for a while
+                    running = [each for each in running if each[0] != number]
+                continue
+            except KafkaError as failed:
+                error = failed
+        failures[number] += 1
+        if number in results:
+            continue
+        if failures[number] == 4:
+            raise error
+        if number not in [each for each, _ in running]:
+            start(number)
+    return [results[number] for number in range(TASKS)]
+
+
+def incarnation_by_task(cluster: Cluster, query: Query, how: Any, *, moves: bool, zombie_tasks: bool) -> Iterator[None]:
+    """Run the query from its checkpoint on, with tasks that commit their own rows: see ``incarnation``."""
+    query.runs += 1
+    run, known, prefix = query.runs, None, query.prefix
+    place = f"/c{cluster.rng.randrange(2)}" if moves else CHECKPOINT
+    while query.next < BATCHES:
+        batch = query.next
+        opening = how.session(cluster, prefix)
+        opened: Opened = yield from performed(opening, how.open_batch(Owner(place), known, by_tasks=True))
+        known = opened.producer
+        found = yield from tasks_by_task(cluster, query, how, opened, batch, run, zombie_tasks=zombie_tasks)
+        tokens = [each for each in found if isinstance(each, Token)]
+        repeated = [each for each in found if isinstance(each, Content)]
+        content = Content.total(repeated) if repeated else None
+        committing = how.session(cluster, prefix)
+        yield from performed(committing, how.complete_batch(opened, Owner(place, QUERY), batch, tokens, content))
+        yield
+        if query.next == batch:
+            query.next = batch + 1
+
+
 class Correct:
+    incarnation = staticmethod(incarnation)
     session = Session
     open_batch = staticmethod(rules.open_batch)
     commit_batch = staticmethod(rules.commit_batch)
+
+
+class CorrectByTask(Correct):
+    incarnation = staticmethod(incarnation_by_task)
+    commit_task = staticmethod(rules.commit_task)
+    complete_batch = staticmethod(rules.complete_batch)
 
 
 class Run:
@@ -290,7 +453,7 @@ def simulate(
     step = restarts = 0
 
     def start(query: Query) -> None:
-        turn = incarnation(cluster, query, how, moves=moves, zombie_tasks=zombie_tasks)
+        turn = how.incarnation(cluster, query, how, moves=moves, zombie_tasks=zombie_tasks)
         alive.append(Run(query, turn, step + rng.randrange(100)))  # it is down for a while
 
     for query in running:
@@ -381,12 +544,24 @@ def test_two_hundred_restarts_lose_and_repeat_nothing() -> None:
     assert simulate(1, faults=200, zombies=False, timeouts=False, lossy=False) == {DONE}
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_tasks_that_commit_their_rows_lose_and_repeat_nothing(seed: int) -> None:
+    """In spite of drivers and tasks that live on, and of transactions that time out: there is nothing to tear."""
+    how = CorrectByTask
+    assert simulate(seed, faults=6, zombies=False, timeouts=True, lossy=True, how=how) == {BY_TASKS}
+    assert simulate(seed, faults=6, zombies=True, timeouts=True, lossy=True, how=how) == {BY_TASKS}
+    assert simulate(seed, faults=8, zombies=True, timeouts=True, lossy=True, how=how, queries=3) == {BY_TASKS}
+    assert simulate(seed, faults=6, zombies=False, timeouts=True, lossy=True, how=how, moves=True) == {BY_TASKS}
+    simulate(seed, faults=6, zombies=True, timeouts=True, lossy=True, how=how, moves=True)
+
+
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("how", [Correct, CorrectByTask])
 @pytest.mark.parametrize("seed", range(1_000, 21_000, 1_000))
-def test_many_schedules_pass_with_spark_transactions(seed: int) -> None:
+def test_many_schedules_pass_with_spark_transactions(seed: int, how: Any) -> None:
     for each in range(seed, seed + 1_000):
-        zombies, timeouts = each % 2 == 0, each % 3 == 0
-        simulate(each, faults=8, zombies=zombies, timeouts=timeouts, lossy=True, queries=1 + each % 3, moves=True)
+        zombies, timeouts, queries = each % 2 == 0, each % 3 == 0, 1 + each % 3
+        simulate(each, faults=8, zombies=zombies, timeouts=timeouts, lossy=True, queries=queries, moves=True, how=how)
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------
@@ -495,11 +670,94 @@ def test_simulation_notices_deliberate_faults(how: Any) -> None:
     assert failures > 3
 
 
+class TokenOutsideOfTheTransaction(CorrectByTask):
+    """It counts even if the rows are aborted."""
+
+    class session(Session):  # noqa: N801
+        def place_of_token(self, place: tuple[str, int]) -> tuple[str, int] | None:
+            del place
+            return None
+
+
+class TokenAfterTheCommit(CorrectByTask):
+    """A task that dies in between leaves rows without a token."""
+
+    class session(Session):  # noqa: N801
+        def commit_task(self, id: str, producer: Producer, token: Token) -> Generator[None, None, None]:
+            steps = super().commit_task(id, producer, token)
+            next(steps)
+            later = self.cluster.tokens.pop()
+            yield from steps
+            self.cluster.tokens.append(later)
+
+
+class TakesAbortedTokens(CorrectByTask):
+    """A token counts as soon as it is written."""
+
+    class session(Session):  # noqa: N801
+        def perform(self, request: Request) -> Generator[None, None, Any]:
+            if isinstance(request, rules.IsCommitted):
+                return True
+            return (yield from super().perform(request))
+
+
+class LooksBeforeFencing(CorrectByTask):
+    """Another attempt can commit after the look."""
+
+    @staticmethod
+    def commit_task(opened: Opened, token: Token, other_id: str) -> Steps[Token]:
+        found = yield from rules.find_token(opened, token.query, token.batch, token.partition)
+        yield rules.FenceTask(other_id)
+        if found is None:
+            yield rules.CommitTask(token)
+        return found or token
+
+
+class FencesNobody(CorrectByTask):
+    """Attempts with the other id go on."""
+
+    @staticmethod
+    def commit_task(opened: Opened, token: Token, other_id: str) -> Steps[Token]:
+        return without(rules.commit_task(opened, token, other_id), rules.FenceTask, None)
+
+
+class LooksPastTheTokens(CorrectByTask):
+    """Tasks look only for tokens that were written after their batch was opened."""
+
+    @staticmethod
+    def open_batch(owner: Owner, clean_since: Producer | None = None, *, by_tasks: bool = False) -> Steps[Opened]:
+        opened = yield from rules.open_batch(owner, clean_since, by_tasks=by_tasks)
+        assert opened.tokens is not None
+        return opened._replace(tokens=rules.Tokens(-1, opened.tokens.end, opened.tokens.end))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        TokenOutsideOfTheTransaction,
+        TokenAfterTheCommit,
+        TakesAbortedTokens,
+        LooksBeforeFencing,
+        FencesNobody,
+        LooksPastTheTokens,
+    ],
+)
+def test_simulation_notices_deliberate_faults_of_tasks(how: Any) -> None:
+    failures = seed = 0
+    while failures < 3 and seed < 600:
+        seed += 1
+        try:
+            simulate(seed, faults=6, zombies=True, timeouts=True, lossy=False, how=how)
+        except AssertionError:
+            failures += 1
+    assert failures == 3
+
+
 # --- the ledger and the names ----------------------------------------------------------------------------------------
 
 
 def test_ledger_allows_only_valid_moves() -> None:
-    assert set(MOVES) == {None, CLAIMED, DECIDED, DONE, REVERTED, TORN}
+    assert set(MOVES) == {None, CLAIMED, DECIDED, DONE, REVERTED, TORN, BY_TASKS}
     reachable = {each for targets in MOVES.values() for each in targets}
     assert reachable == set(MOVES) - {None}
     with pytest.raises(IllegalStateError, match="from torn to decided"):
@@ -528,8 +786,20 @@ def test_ledger_entries_survive_encoding(
     state: str, checkpoint: str, query: str | None, batch: int, opened: Producer | None, found: list[Transaction]
 ) -> None:
     content = Content(5, (1 << 64) - 1)
-    entry = Entry(state, Owner(checkpoint, query), batch, batch, content, opened, tuple(found), {"a": {"0": [1, 2]}})
+    entry = Entry(state, Owner(checkpoint, query), batch, batch, content, opened, tuple(found), {"a": {"0": [1, 2]}}, 7)
     assert Entry.from_bytes(entry.as_bytes()) == entry
+
+
+@given(st.text(), st.integers(0, 1 << 62), st.integers(0, 1 << 31), st.builds(Content, st.integers(), st.integers()))
+def test_tokens_survive_encoding(query: str, batch: int, partition: int, content: Content) -> None:
+    token = Token(query, batch, partition, content, {"a": {"0": [1, 2]}})
+    assert Token.from_bytes(token.as_bytes()) == token
+
+
+def test_token_with_many_ranges_keeps_some() -> None:
+    written = {topic: {str(number): [5, 7] for number in range(10)} for topic in "abc"}
+    found = Token.from_bytes(Token("q", 1, 2, Content(3, 4), written).as_bytes())
+    assert [(topic, len(kept)) for topic, kept in found.written.items()] == [("a", 10), ("b", 6)]
 
 
 def many_ranges(count: int) -> Entry:
@@ -580,6 +850,20 @@ def test_administrators_settle_unknown_outcomes(taken_for: str, state: str) -> N
 def test_unreadable_entries_are_an_error(value: bytes) -> None:
     with pytest.raises(KafkaError, match="cannot be read"):
         Entry.from_bytes(value)
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b'{"version": 2}', b"[]", b'{"version": 1}', b"\xff"])
+def test_unreadable_tokens_are_an_error(value: bytes) -> None:
+    with pytest.raises(KafkaError, match="cannot be read"):
+        Token.from_bytes(value)
+
+
+def test_keys_of_tokens_are_those_of_one_prefix() -> None:
+    assert rules.is_token_key("a-1", rules.token_key("a-1", 20))
+    for prefix in ("a", "a-", "a-1-20", "b-1"):
+        assert not rules.is_token_key(prefix, rules.token_key("a-1", 20))
+    for key in (b"a-1", b"a-1-", b"a-1-x", b"\xff-1"):
+        assert not rules.is_token_key("a-1", key)
 
 
 def test_pattern_matches_only_task_ids() -> None:

@@ -13,6 +13,14 @@ The ledger is a compacted topic, in which each query has one key and its last en
 transactional, with one transactional id for each query, so that a new driver fences all earlier ones. A driver that
 opens a batch gets an epoch. It may decide only if it gets the next one, since otherwise another driver has been there.
 
+In the other mode, tasks commit their own transactions, and the driver only checks and counts. Each transaction has the
+task's rows and a token (``Token``), in a topic of its own. A repeated task that finds its token writes nothing:
+
+1. ``open_batch``: as above, and find where the tokens of the batch begin.
+2. Each task writes its rows in a transaction, and ends with ``commit_task``: fence the other attempts, look for a token
+   of the task, and commit if there is none. Fencing comes first, so of two attempts at once, only one can commit.
+3. ``complete_batch``: compare the tokens with what tasks have reported, and record that the batch is done.
+
 Functions of the driver are generators. They yield requests, which are sent back answered or raise the error that the
 request had. ``sink_driver`` performs them on a cluster, tests do it in a simulation.
 
@@ -38,15 +46,17 @@ DECIDED: Final = "decided"  # the batch is to be committed
 DONE: Final = "done"  # all transactions of the batch are committed
 REVERTED: Final = "reverted"  # all transactions of the batch were aborted after the decision: it is repeated
 TORN: Final = "torn"  # some were committed, and others aborted: only people can help
+BY_TASKS: Final = "by tasks"  # tasks commit their own rows; a batch after the one that is done may be committed in part
 
 #: The states that may follow a state. None stands for a query without an entry.
 MOVES: Final[Mapping[str | None, frozenset[str]]] = {
-    None: frozenset((CLAIMED,)),
-    CLAIMED: frozenset((CLAIMED, DECIDED)),
+    None: frozenset((CLAIMED, BY_TASKS)),
+    CLAIMED: frozenset((CLAIMED, DECIDED, BY_TASKS)),
     DECIDED: frozenset((DONE, REVERTED, TORN)),
-    DONE: frozenset((DECIDED, DONE)),  # the latter by people
-    REVERTED: frozenset((DECIDED,)),
+    DONE: frozenset((DECIDED, DONE, BY_TASKS)),  # DONE by people
+    REVERTED: frozenset((DECIDED, BY_TASKS)),
     TORN: frozenset((DONE, REVERTED)),  # by people
+    BY_TASKS: frozenset((BY_TASKS,)),
 }
 
 #: Text that ends errors after which a person must decide.
@@ -55,6 +65,9 @@ _FORGET = "`pykclient spark-transactions forget` removes the entry of a query th
 #: The most ranges of offsets in an entry, as records of a topic are limited in size. Beyond it, each transaction keeps
 #: one range, which suffices to find out later whether it was committed.
 _MOST_RANGES = 5_000
+
+#: The most ranges of offsets in a token, which only errors show.
+_MOST_TOKEN_RANGES = 16
 
 #: The most transactions or ranges that an error names.
 _MOST_NAMED = 5
@@ -163,7 +176,8 @@ class Entry(NamedTuple):
 
     ``batch`` is the micro-batch it is about, ``done`` the last one that is committed (-1: none), with ``content`` in
     the ranges ``written``. Without rows its content is not known. ``opened`` is the ledger's producer when ``batch``
-    was opened.
+    was opened. Of BY_TASKS, all tokens of batches after ``done`` are at the offset ``position`` or later; and a
+    ``batch`` after ``done`` is one of which people have said that its tokens count, whatever rows it has now.
     """
 
     state: str
@@ -174,6 +188,7 @@ class Entry(NamedTuple):
     opened: Producer | None = None
     transactions: tuple[Transaction, ...] = ()
     written: Ranges = NOWHERE
+    position: int = 0
 
     def move(self, state: str, **changes: Any) -> Entry:
         """Return the next entry. Raises IllegalStateError if the table of moves does not allow it."""
@@ -201,6 +216,7 @@ class Entry(NamedTuple):
                     for each in self.transactions
                 ],
                 "written": kept(self.written),
+                "position": self.position,
             }
         ).encode()
 
@@ -223,6 +239,7 @@ class Entry(NamedTuple):
                     for id, producer_id, epoch, rows, offsets, fingerprint in found["transactions"]
                 ),
                 found["written"],
+                found["position"],
             )
         except (ValueError, TypeError, KeyError) as error:
             raise KafkaError(
@@ -230,11 +247,97 @@ class Entry(NamedTuple):
             ) from error
 
 
-# --- requests of the driver ------------------------------------------------------------------------------------------
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+class Token(NamedTuple):
+    """The rows that a task has committed. Its record is part of the task's transaction.
+
+    Records have the prefix and the partition as their key, so that compaction keeps one for each partition.
+    ``written`` has the rows' offsets, or some of them. Partitions are those of Spark.
+    """
+
+    query: str
+    batch: int
+    partition: int
+    content: Content
+    written: Ranges = NOWHERE
+
+    def as_bytes(self) -> bytes:
+        """Return the value of the token's record."""
+        return json.dumps({"version": 1, **self._replace(written=_some_ranges(self.written))._asdict()}).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> Token:
+        """Parse the value of a record. Raises KafkaError if it is malformed or of a later version."""
+        try:
+            found = json.loads(value)
+            if found["version"] != 1:
+                raise ValueError(f"version {found['version']}")
+            content = Content(*found["content"])
+            return cls(found["query"], found["batch"], found["partition"], content, found["written"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise KafkaError(f"a token cannot be read, perhaps as a later version wrote it: {error}") from error
+
+
+def token_key(prefix: str, partition: int) -> bytes:
+    """Return the key of a token's record."""
+    return f"{prefix}-{partition}".encode()
+
+
+def is_token_key(prefix: str, key: bytes) -> bool:
+    """Return True if a record is a token of the prefix."""
+    head, _, number = key.rpartition(b"-")
+    return head == prefix.encode() and number.isdigit()
+
+
+def tokens_topic(ledger: str) -> str:
+    """Return the topic with the tokens of the queries of a ledger.
+
+    It is another topic, as a task may keep a transaction open in it for much longer than a driver in the ledger.
+    """
+    return f"{ledger}-tokens"
+
+
+class FoundToken(NamedTuple):
+    """A token with the offset of its record, which may be part of an aborted transaction."""
+
+    offset: int
+    token: Token
+
+
+class TokenLog(NamedTuple):
+    """The tokens of a prefix in a range of offsets, in order, and the end of the range."""
+
+    end: int
+    found: Sequence[FoundToken] = ()
+
+
+class Tokens(NamedTuple):
+    """What a driver has seen when it opened a batch: the newest batch with tokens, where they begin, and the end."""
+
+    newest: int
+    first: int
+    end: int
+
+    def start_of(self, batch: int) -> int:
+        """Return an offset before all tokens of ``batch`` and later ones."""
+        return self.end if self.newest < batch else self.first
+
+
+def _some_ranges(offsets: Ranges) -> Ranges:
+    several = [(topic, number, each) for topic, numbers in offsets.items() for number, each in numbers.items()]
+    kept: dict[str, dict[str, Sequence[int]]] = {}
+    for topic, number, each in several[:_MOST_TOKEN_RANGES]:
+        kept.setdefault(topic, {})[number] = each
+    return kept
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 class Request:
-    """Base class of the driver's requests."""
+    """Base class of the requests of drivers and tasks."""
 
     __slots__ = ()
 
@@ -298,6 +401,45 @@ class FindOwner(Request):
     __slots__ = ()
 
 
+class ReadTokens(Request):
+    """Read all tokens of the prefix from an offset on, also those of aborted or open transactions. Result: TokenLog.
+
+    It waits for no transaction. If ``start`` is None, only the end is looked up.
+    """
+
+    __slots__ = ("start",)
+
+    def __init__(self, start: int | None) -> None:
+        self.start = start
+
+
+class IsCommitted(Request):
+    """Return whether the token at an offset is committed. Waits for transactions that began before it."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+class FenceTask(Request):
+    """Fence the producer of a transactional id. Returns once its last transaction has ended, if there is any."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+
+class CommitTask(Request):
+    """Write the token in the task's transaction, and commit that."""
+
+    __slots__ = ("token",)
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+
+
 #: Outcomes of ``End``: it has ended in this way, now or before; it was ended in the other way; that is not known now;
 #: or cannot be known any more, as neither its coordinator nor its first row is there to tell.
 ENDED: Final = "ended"
@@ -313,21 +455,24 @@ class Opened(NamedTuple):
     """An opened batch, for its tasks and its commit.
 
     ``producer`` is the ledger's at that time. With ``is_fenced`` it is this driver's. Otherwise no driver was fenced.
+    ``tokens`` is None unless tasks commit their own rows.
     """
 
     producer: Producer | None
     entry: Entry
     is_fenced: bool = True
+    tokens: Tokens | None = None
 
 
-def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
+def open_batch(owner: Owner, clean_since: Producer | None = None, *, by_tasks: bool = False) -> Steps[Opened]:
     """Prepare the ledger for the tasks of a batch.
 
     ``clean_since`` is the producer that this process opened its last batch with; None in a restart. If that batch is
-    done, nothing was opened since, so that there is nothing to abort.
+    done, nothing was opened since, so that there is nothing to abort. With ``by_tasks``, tasks commit their own rows.
 
     Raises:
-        KafkaError: The prefix belongs to another query, or an earlier batch is torn or cannot be finished now.
+        KafkaError: The prefix belongs to another query, or an earlier batch is torn or cannot be finished now; or tasks
+            have committed their own rows before, and are not to do so now.
     """
     entry: Entry | None = None
     if clean_since is None:
@@ -341,12 +486,16 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
                 f"not finished batch {entry.batch}. If its checkpoint was moved, `pykclient spark-transactions commit` "
                 "finishes the batch; otherwise give this query a prefix of its own"
             )
+        if by_tasks != (entry.state == BY_TASKS):
+            raise _other_mode(entry, "has moved its checkpoint")
         # Another query, or the same one whose checkpoint was moved. Only tasks know Spark's id of the query.
-        return Opened((yield FindOwner()), entry, is_fenced=False)
+        tokens = (yield from _tokens(entry)) if by_tasks else None
+        return Opened((yield FindOwner()), entry, is_fenced=False, tokens=tokens)
     producer: Producer = yield Fence()
     entry = yield Read()  # an earlier driver may have written until it was fenced
     if entry is None:
-        entry = Entry(CLAIMED, owner)
+        # Tokens before that are those of a query that was forgotten.
+        entry = Entry(BY_TASKS, owner, position=(yield ReadTokens(None)).end) if by_tasks else Entry(CLAIMED, owner)
         producer = yield Write(entry)
     elif entry.owner.checkpoint != owner.checkpoint:
         raise _taken(entry)
@@ -354,11 +503,30 @@ def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opene
         raise _torn(entry)
     elif entry.state == DECIDED:
         entry, producer = yield from finish(entry)
+    if entry.state == BY_TASKS and not by_tasks:
+        raise _other_mode(entry, "has used it so far")
+    if by_tasks and entry.state != BY_TASKS:
+        entry = entry.move(BY_TASKS, batch=entry.done, position=(yield ReadTokens(None)).end)
+        producer = yield Write(entry)
     if (entry.opened is None or entry.opened != clean_since) and not (yield from _abort_open(producer)):
         raise KafkaError(
             "another driver has opened a batch with the same transactionalIdPrefix just now. Run the query only once"
         )
-    return Opened(producer, entry)
+    return Opened(producer, entry, tokens=(yield from _tokens(entry)) if by_tasks else None)
+
+
+def _tokens(entry: Entry) -> Steps[Tokens]:
+    log: TokenLog = yield ReadTokens(entry.position)
+    newest = max((each.token.batch for each in log.found), default=-1)
+    first = next((each.offset for each in log.found if each.token.batch == newest), log.end)
+    return Tokens(newest, first, log.end)
+
+
+def _other_mode(entry: Entry, why: str) -> KafkaError:
+    return KafkaError(
+        f"the query {why} with exactlyOnceMode={'task' if entry.state == BY_TASKS else 'driver'}, and a micro-batch "
+        f"after batch {entry.done} may be committed in part. Start it with that mode"
+    )
 
 
 def _abort_open(producer: Producer) -> Steps[bool]:
@@ -441,18 +609,7 @@ def commit_batch(
         return
     if not transactions:
         return
-    producer: Producer = yield Fence()
-    if opened.producer is not None and not producer.follows(opened.producer):
-        raise KafkaError(
-            f"another driver has opened a batch with the same transactionalIdPrefix since batch {batch} was opened. "
-            "Nothing of this batch is committed. Run the query only once"
-        )
-    # If this producer follows the one that opened the batch, nobody has written to the ledger in between. Without
-    # fencing, somebody may have: the driver that has been there before.
-    if not opened.is_fenced and (yield Read()) != opened.entry:
-        raise KafkaError(
-            f"the ledger has changed since batch {batch} was opened, so another driver runs. Nothing of it is committed"
-        )
+    yield from _still_owner(opened, batch, "Nothing of this batch is committed.")
     entry = opened.entry
     ended: set[str] = yield FindEnded(transactions)
     if ended:
@@ -490,6 +647,63 @@ def commit_batch(
     yield from _abort_open(producer)
 
 
+def _still_owner(opened: Opened, batch: int, committed: str) -> Steps[Producer]:
+    """Fence earlier drivers. Raises KafkaError if another one has opened a batch since."""
+    producer: Producer = yield Fence()
+    if opened.producer is not None and not producer.follows(opened.producer):
+        raise KafkaError(
+            f"another driver has opened a batch with the same transactionalIdPrefix since batch {batch} was opened. "
+            f"{committed} Run the query only once"
+        )
+    # If this producer follows the one that opened the batch, nobody has written to the ledger in between. Without
+    # fencing, somebody may have: the driver that has been there before.
+    if not opened.is_fenced and (yield Read()) != opened.entry:
+        raise KafkaError(f"the ledger has changed since batch {batch} was opened, so another driver runs. {committed}")
+    return producer
+
+
+def complete_batch(
+    opened: Opened, owner: Owner, batch: int, committed: Sequence[Token], repeated: Content | None
+) -> Steps[None]:
+    """Record that a batch is done whose tasks have committed their own rows.
+
+    ``committed`` are the tokens that tasks have reported, and ``repeated`` is as in ``commit_batch``.
+
+    Raises:
+        KafkaError: Tokens are there that no task has reported, or another driver runs.
+    """
+    if repeated is not None:
+        _check_repeated(opened.entry, batch, repeated)
+        return
+    assert opened.tokens is not None
+    if not committed and opened.tokens.newest < batch:
+        return
+    producer: Producer = yield from _still_owner(opened, batch, "Its tasks may have committed rows.")
+    # Those of attempts that were lost, or not fast enough. Nobody need wait for their tokens.
+    if not (yield from _abort_open(producer)):
+        raise KafkaError(f"another driver has opened a batch since the tasks of batch {batch} ended")
+    start = opened.tokens.start_of(batch)
+    log: TokenLog = yield ReadTokens(start)
+    reported = {token.partition for token in committed}
+    others = []
+    for offset, token in log.found:
+        if token.batch >= batch and token.partition not in reported and (yield IsCommitted(offset)):
+            others.append(token)
+    if others and opened.entry.batch != batch:
+        raise _other_rows(batch, others, f"{len(reported)} other tasks have rows for it now")
+    entry = opened.entry.move(
+        BY_TASKS,
+        owner=owner,
+        batch=batch,
+        done=batch,
+        content=Content.total(token.content for token in committed),
+        opened=opened.producer,
+        written=_joined(token.written for token in committed),
+        position=start,
+    )
+    yield Write(entry)
+
+
 def abort_batch(transactions: Sequence[Transaction], *, begun: bool) -> Steps[None]:
     """Abort the transactions of a batch in which tasks have failed.
 
@@ -503,8 +717,8 @@ def settle(entry: Entry, commit: bool, forgotten: str | None = None, *, as_writt
     """Settle the transactions that a dead driver has left, and return the last entry. For operators.
 
     A decided batch can only be committed. A torn one becomes done (``commit``), or is repeated, and its other
-    transactions are then written twice. ``forgotten``: see ``finish``. With ``as_written``, a batch that is done is not
-    compared with what the query has for it when it repeats it.
+    transactions are then written twice. ``forgotten``: see ``finish``. With ``as_written``, a batch that is done, or
+    the last one that tasks have committed, is not compared with what the query has for it when it repeats it.
 
     Raises:
         KafkaError: The batch is decided, and was to be aborted; or the query runs.
@@ -525,6 +739,10 @@ def settle(entry: Entry, commit: bool, forgotten: str | None = None, *, as_writt
         producer = yield Write(entry)
     if as_written and entry.state == DONE:
         entry = entry.move(DONE, content=Content(0, 0))
+        producer = yield Write(entry)
+    elif as_written and entry.state == BY_TASKS:
+        tokens: Tokens = yield from _tokens(entry)
+        entry = entry.move(BY_TASKS, batch=max(entry.done, tokens.newest), content=Content(0, 0))
         producer = yield Write(entry)
     if not (yield from _abort_open(producer)):
         raise KafkaError("the query has been started in the meantime, so its open transactions are not aborted")
@@ -567,6 +785,21 @@ def _check_repeated(entry: Entry, batch: int, repeated: Content) -> None:
     )
 
 
+def _other_rows(batch: int, committed: Sequence[Token], now: str) -> KafkaError:
+    """Return the error for a batch that is committed in part, with other tasks or other rows than it has now."""
+    named = "; ".join(
+        f"Spark partition {token.partition} ({token.content.rows} rows"
+        f"{': ' if token.written else ''}{', '.join(_places(token.written)[:_MOST_NAMED])})"
+        for token in committed[:_MOST_NAMED]
+    )
+    return KafkaError(
+        f"{named} of batch {batch} {'is' if len(committed) == 1 else 'are'} committed, and {now}. The query's "
+        "partitioning or its rows are not deterministic, or options have changed that decide on them: start it with "
+        "the earlier ones. `pykclient spark-transactions commit --as-written` takes the batch for what is committed, "
+        "whatever rows these tasks have now; rows may be lost, or come twice. exactlyOnceMode=driver has no such limit"
+    )
+
+
 def _taken(entry: Entry) -> KafkaError:
     place = f"the checkpoint {entry.owner.checkpoint}" if entry.owner.checkpoint else "a batch"
     return KafkaError(
@@ -605,12 +838,75 @@ def task_role(opened: Opened, query: str | None, batch: int) -> str:
     entry = opened.entry
     if entry.owner.query is not None and entry.owner.query != query:
         raise _taken(entry)
-    if batch < entry.done:
-        raise KafkaError(
-            f"batch {batch} is run, but batch {entry.done} is committed already: the checkpoint is older than what the "
-            f"query has written. Restore the newer checkpoint. {_FORGET}; its rows are then written again"
-        )
+    newest = entry.done if opened.tokens is None else max(entry.done, opened.tokens.newest)
+    if batch < newest:
+        raise _older(batch, newest)
     return REPEATS if batch == entry.done else WRITES
+
+
+def _older(batch: int, newest: int) -> KafkaError:
+    return KafkaError(
+        f"batch {batch} is run, but batch {newest} is written already: the checkpoint is older than what the query has "
+        f"written. Restore the newer checkpoint. {_FORGET}; its rows are then written again"
+    )
+
+
+def needs_token(opened: Opened, batch: int, attempt: int) -> bool:
+    """Return True if a task is likely to have a token already, so that it should look before it writes."""
+    assert opened.tokens is not None
+    return attempt > 0 or opened.tokens.newest >= batch
+
+
+def find_token(opened: Opened, query: str, batch: int, partition: int) -> Steps[Token | None]:
+    """Return the token that a task's earlier attempt has committed; None if there is none.
+
+    Raises:
+        KafkaError: The prefix belongs to another query, or the checkpoint is older than the tokens.
+    """
+    assert opened.tokens is not None
+    log: TokenLog = yield ReadTokens(opened.tokens.start_of(batch))
+    for offset, token in reversed(log.found):
+        if token.partition != partition or token.batch < batch or not (yield IsCommitted(offset)):
+            continue
+        if token.query != query:
+            raise _taken(opened.entry)
+        if token.batch > batch:
+            raise _older(batch, token.batch)
+        return token
+    return None
+
+
+def commit_task(opened: Opened, token: Token, other_id: str) -> Steps[Token]:
+    """Commit a task's transaction with its token. If another attempt has committed one, return that instead.
+
+    ``other_id`` is the transactional id of the other attempts. They are fenced first: what they have committed until
+    then is found, and later they cannot commit. The transaction's own id is fenced by the start of its producer.
+
+    Raises:
+        KafkaError: Another attempt has committed other rows, or fenced this one.
+    """
+    yield FenceTask(other_id)
+    found: Token | None = yield from find_token(opened, token.query, token.batch, token.partition)
+    if found is not None:
+        check_token(opened, found, token.content)
+        return found
+    yield CommitTask(token)
+    return token
+
+
+def check_token(opened: Opened, token: Token, now: Content) -> None:
+    """Raise KafkaError if a task has other rows than its token, unless people have said that the token counts."""
+    if now != token.content and opened.entry.batch != token.batch:
+        rows = f"has {now.rows}" if now.rows != token.content.rows else "has as many others"
+        raise _other_rows(token.batch, [token], f"the task {rows} now")
+
+
+def attempt_ids(prefix: str, partition: int, attempt: int) -> tuple[str, str]:
+    """Return the transactional ids of an attempt that commits its own rows, and of the others.
+
+    Spark runs at most two attempts of a task at once, so two ids suffice for a speculative one not to abort the other.
+    """
+    return transactional_id(prefix, partition, attempt % 2), transactional_id(prefix, partition, 1 - attempt % 2)
 
 
 def transactional_id(prefix: str, partition: int, attempt: int) -> str:
