@@ -1,12 +1,16 @@
 """A job with an exactly-once sink whose processes die at chosen points. It is restarted until it ends.
 
-    python -m tests.spark.exactly_once_job FOLDER BOOTSTRAP_SERVERS SOURCE TARGET POINTS
+    python -m tests.spark.exactly_once_job FOLDER BOOTSTRAP_SERVERS SOURCE TARGET MODE POINTS
 
-Copies SOURCE to TARGET in micro-batches. POINTS are separated by commas; each of them is met once, and noted in FOLDER:
+Copies SOURCE to TARGET in micro-batches. MODE is the option ``exactlyOnceMode``. POINTS are separated by commas; each
+of them is met once, and noted in FOLDER:
 
-- ``task-rows``, ``task-end``: a worker dies after its first rows, or with its transaction left open;
+- ``task-rows``, ``task-end``: a worker dies after its first rows, or before it reports its transaction;
+- ``task-commit``: a worker dies before it commits its transaction, if it is its own;
 - ``opened``, ``deciding``, ``decided``, ``ending``, ``ended``, ``done``: the driver dies, with its JVM;
 - ``zombie``: the JVM dies, and the process that commits goes on five seconds later.
+
+With tasks that commit their own rows, ``deciding`` is met after the tasks, before the driver looks for tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +30,13 @@ from pyspark.sql.types import StructType
 from pykclient.spark import KafkaDataSource, transactions as rules
 from pykclient.spark.options import WriteOptions
 from pykclient.spark.sink_driver import SinkDriver
-from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionMessage
-from pykclient.spark.transactions import Producer
+from pykclient.spark.transactional_writer import (
+    CommittingStreamWriter,
+    TokenMessage,
+    TransactionalStreamWriter,
+    TransactionMessage,
+)
+from pykclient.spark.transactions import Producer, Steps, T
 from tests.spark import session
 from tests.spark.crashing_job import first_to_make
 
@@ -53,6 +62,12 @@ class DyingDriver(SinkDriver):
         entry = request.entry
         assert entry is not None
         watched = entry.batch >= FIRST_BATCH
+        if watched and entry.state == rules.BY_TASKS:
+            meet("zombie")
+            meet("ended")
+            written = super()._write(request)
+            meet("done")
+            return written
         if watched and entry.state == rules.DECIDED:
             meet("deciding")
             meet("zombie")
@@ -70,6 +85,22 @@ class DyingDriver(SinkDriver):
         meet("ending")
         return super()._end(request)
 
+    def run(self, steps: Steps[T], commit_task: Any = None) -> T:
+        def dying(request: rules.CommitTask) -> None:
+            meet("task-commit")
+            commit_task(request)
+
+        return super().run(steps, commit_task and dying)
+
+
+def dying_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        half = batch.num_rows // 2
+        yield batch.slice(0, half)
+        if half:
+            meet("task-rows")
+        yield batch.slice(half)
+
 
 class DyingWriter(TransactionalStreamWriter):
     def __getstate__(self) -> dict[str, Any]:
@@ -81,26 +112,40 @@ class DyingWriter(TransactionalStreamWriter):
         return DyingDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
-        def dying() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                half = batch.num_rows // 2
-                yield batch.slice(0, half)
-                if half:
-                    meet("task-rows")
-                yield batch.slice(half)
-
-        message = super()._write(dying())
+        message = super()._write(dying_batches(batches))
         if message.transaction is not None:
             meet("task-end")
         return message
 
 
+class DyingCommittingWriter(CommittingStreamWriter):
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        meet("opened")
+        return state
+
+    def _driver(self) -> SinkDriver:
+        return DyingDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
+
+    def _write_and_commit(self, batches: Iterator[pa.RecordBatch]) -> TokenMessage:
+        message = super()._write_and_commit(dying_batches(batches))
+        if message.token is not None:
+            meet("task-end")
+        return message
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        if batchId >= FIRST_BATCH:
+            meet("deciding")
+        super().commit(messages, batchId)
+
+
 class DyingDataSource(KafkaDataSource):
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:
-        return DyingWriter(WriteOptions.parse(self.options, streaming=True), schema, overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter | DyingCommittingWriter:
+        options = WriteOptions.parse(self.options, streaming=True)
+        return (DyingCommittingWriter if options.by_task else DyingWriter)(options, schema, overwrite)
 
 
-def main(folder: Path, bootstrap_servers: str, source: str, target: str, points: str) -> None:
+def main(folder: Path, bootstrap_servers: str, source: str, target: str, mode: str, points: str) -> None:
     os.environ.update({JOB: str(os.getpid()), FOLDER: str(folder), POINTS: points})
     settings = {**session.settings(folder), "spark.master": "local[2,4]"}
     spark = SparkSession.builder.config(map=dict(settings)).getOrCreate()
@@ -126,6 +171,8 @@ def main(folder: Path, bootstrap_servers: str, source: str, target: str, points:
                 "transactionalIdPrefix": target,
                 "ledgerTopic": f"{target}-ledger",
                 "checkpointLocation": str(folder / "checkpoint"),
+                "exactlyOnceMode": mode,
+                **({"deterministicPartitioning": "true"} if mode == "task" else {}),
             }
         )
     )

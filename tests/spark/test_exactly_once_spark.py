@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 ROWS = 1_000
 
 
-def run_job(folder: Path, servers: str, source: str, target: str, points: str, starts: int) -> list[int]:
+def run_job(folder: Path, servers: str, source: str, target: str, mode: str, points: str, starts: int) -> list[int]:
     """Start the job until it ends, at most ``starts`` times. Return its exit codes."""
     codes: list[int] = []
+    command = [sys.executable, "-m", "tests.spark.exactly_once_job"]
     while not codes or codes[-1] != 0:
         log = folder / f"{len(codes)}.log"
         with log.open("wb") as out:
             job = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.exactly_once_job", str(folder), servers, source, target, points],
+                [*command, str(folder), servers, source, target, mode, points],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **session.environment(), "PYTHONUNBUFFERED": "1"},
@@ -51,13 +52,13 @@ def run_job(folder: Path, servers: str, source: str, target: str, points: str, s
     return codes
 
 
-def check_killed(kafka: AnyKafka, topic: str, folder: Path, points: list[str]) -> None:
+def check_killed(kafka: AnyKafka, topic: str, folder: Path, mode: str, points: list[str]) -> None:
     source, target = f"{topic}-source", f"{topic}-target"
     kafka.create_topic(source, 2)
     kafka.create_topic(target, 2)
     produce(kafka, source, {0: numbers(0, ROWS // 2), 1: numbers(ROWS // 2, ROWS // 2)})
     drivers = [point for point in points if not point.startswith("task")]
-    codes = run_job(folder, kafka.bootstrap_servers, source, target, ",".join(points), 1 + len(drivers))
+    codes = run_job(folder, kafka.bootstrap_servers, source, target, mode, ",".join(points), 1 + len(drivers))
     assert len(codes) == 1 + len(drivers)
     assert all((folder / point).exists() for point in points)
     expected = sorted(text.encode() for text in numbers(0, ROWS))
@@ -70,7 +71,14 @@ def check_killed(kafka: AnyKafka, topic: str, folder: Path, points: list[str]) -
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_killed_workers_and_drivers_commit_each_row_once(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    check_killed(kafka, topic, tmp_path, ["task-rows", "task-end", "ending"])
+    check_killed(kafka, topic, tmp_path, "driver", ["task-rows", "task-end", "ending"])
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_killed_workers_and_drivers_repeat_no_committed_task(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    check_killed(kafka, topic, tmp_path, "task", ["task-rows", "task-commit", "task-end", "deciding"])
 
 
 @needs_read_limits
@@ -78,7 +86,16 @@ def test_killed_workers_and_drivers_commit_each_row_once(kafka: AnyKafka, topic:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_driver_death_at_every_point_commits_each_row_once(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
-    check_killed(kafka, topic, tmp_path, ["opened", "deciding", "decided", "ended", "done", "zombie"])
+    points = ["opened", "deciding", "decided", "ended", "done", "zombie"]
+    check_killed(kafka, topic, tmp_path, "driver", points)
+
+
+@needs_read_limits
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+def test_driver_death_at_every_point_repeats_no_committed_task(kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    check_killed(kafka, topic, tmp_path, "task", ["opened", "deciding", "ended", "done", "zombie"])
 
 
 @pytest.fixture

@@ -341,7 +341,7 @@ def test_an_open_transaction_of_another_query_hides_no_decision(
                 patch.setattr(Admin, "end_transactions", end_one)
                 with pytest.raises(Killed):
                     query.writer().commit(messages, 1)
-        monkeypatch.setattr("pykclient.spark.sink_driver.SYSTEM_CLOCK", EndingClock(other))
+        monkeypatch.setattr("pykclient.spark.compacted_topic.SYSTEM_CLOCK", EndingClock(other))
         query.run(1, *values_of(1))
         query.run(2, *values_of(2))
         assert committed(query, 9) == expected(3)
@@ -351,7 +351,7 @@ def test_the_wait_for_the_ledger_is_bounded_and_names_the_transaction(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.run(0, *values_of(0))
-    monkeypatch.setattr("pykclient.spark.sink_driver._WAIT_MS", 300)
+    monkeypatch.setattr("pykclient.spark.compacted_topic.WAIT_MS", 300)
     with KafkaProducer[Any, Any](
         bootstrap_servers=query.options["kafka.bootstrap.servers"], transactional_id=f"{query.ledger}-other-driver"
     ) as other:
@@ -430,7 +430,7 @@ def test_a_ledger_that_was_deleted_is_not_taken_for_an_old_one(query: Query) -> 
         driver.admin.delete_topics([query.ledger]).all()
         eventually(lambda: driver.admin.describe_topics([query.ledger]).failed, 30, "the topic is gone")
         with query.driver() as fresh:
-            fresh._check_or_create_ledger()
+            fresh._ledger.check_or_create()
         eventually(lambda: not driver.admin.describe_topics([query.ledger]).failed, 30, "it is back")
         with pytest.raises(KafkaError, match=r"ends at offset 0 and was read up to \d+: it was deleted"):
             driver.entry()

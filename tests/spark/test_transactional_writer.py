@@ -14,17 +14,25 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pykclient.admin import Admin
 from pykclient.errors import ConfigError, KafkaError
 from pykclient.record.row_columns import BytesColumn
-from pykclient.spark import transactional_task, transactional_writer
+from pykclient.spark import transactional_writer
 from pykclient.spark.options import WriteOptions
 from pykclient.spark.sink_driver import SinkDriver
 from pykclient.spark.transactional_task import content_of
-from pykclient.spark.transactional_writer import TransactionalStreamWriter, TransactionalWriter, TransactionMessage
+from pykclient.spark.transactional_writer import (
+    CommittingStreamWriter,
+    TransactionalStreamWriter,
+    TransactionalWriter,
+    TransactionMessage,
+)
 from pykclient.spark.transactions import DECIDED, DONE, Entry
 from pykclient.spark.worker import TaskAttempt
 from tests.producer.test_transactions_on_kafka import committed_values
 from tests.support.any_kafka import AnyKafka
 
 SCHEMA = StructType([StructField("value", BinaryType())])
+
+
+BY_TASK = {"exactlyOnceMode": "task", "deterministicPartitioning": "true"}
 
 
 class Query:
@@ -44,8 +52,9 @@ class Query:
             **{name.replace("__", "."): value for name, value in more.items()},
         }
 
-    def writer(self) -> TransactionalStreamWriter:
-        return TransactionalStreamWriter(WriteOptions.parse(self.options, streaming=True), SCHEMA, False)
+    def writer(self) -> TransactionalStreamWriter | CommittingStreamWriter:
+        options = WriteOptions.parse(self.options, streaming=True)
+        return (CommittingStreamWriter if options.by_task else TransactionalStreamWriter)(options, SCHEMA, False)
 
     @staticmethod
     def forget() -> None:
@@ -63,7 +72,6 @@ class Query:
         """Run one task, and return its message as it reaches the driver."""
         running = TaskAttempt(partition, attempt, self.id, batch)
         self.monkeypatch.setattr(transactional_writer, "task_attempt", lambda: running)
-        self.monkeypatch.setattr(transactional_task, "task_attempt", lambda: running)
         message = pickle.loads(planned).write(iter([pa.record_batch({"value": values})]))
         return pickle.loads(pickle.dumps(message))
 
@@ -314,6 +322,12 @@ def test_content_of_typed_columns_is_that_of_their_bytes() -> None:
         ({"delivery": "at-least-once"}, "option transactionalIdPrefix needs delivery=exactly-once"),
         ({"kafka.transaction.timeout.ms": "60000"}, "60000 ms. is shorter than restartBudget"),
         ({"restartBudget": "20m"}, "shorter than restartBudget"),
+        ({"exactlyOnceMode": "token"}, "must be driver or task, not 'token'"),
+        ({"exactlyOnceMode": "task"}, "needs deterministicPartitioning=true"),
+        ({"exactlyOnceMode": "task", "deterministicPartitioning": "false"}, "needs deterministicPartitioning=true"),
+        ({"deterministicPartitioning": "true"}, "needs exactlyOnceMode=task"),
+        ({**BY_TASK, "restartBudget": "1m"}, "restartBudget has no meaning"),
+        ({"delivery": "at-least-once", "transactionalIdPrefix": "", **BY_TASK}, "needs delivery=exactly-once"),
         ({"kafka.acks": "1"}, "acks"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported"),
     ],
@@ -324,3 +338,9 @@ def test_wrong_options_are_refused_on_the_driver(
     query = Query(monkeypatch, "localhost:9092", "orders")
     with pytest.raises(ConfigError, match=says):
         WriteOptions.parse({**query.options, **change}, streaming=True)
+
+
+def test_batch_query_whose_tasks_commit_their_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(monkeypatch, "localhost:9092", "orders", **BY_TASK)
+    with pytest.raises(ConfigError, match="exactlyOnceMode=task is for streaming queries"):
+        WriteOptions.parse(query.options, streaming=False)

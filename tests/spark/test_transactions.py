@@ -261,7 +261,8 @@ def performed(
             yield
             try:
                 if isinstance(request, rules.CommitTask) and producer is not None:
-                    answer = yield from session.commit_task(id, producer, request.token)
+                    yield from session.commit_task(id, producer, request.token)
+                    answer = None
                 else:
                     answer = yield from session.perform(request)
             except KafkaError as error:
@@ -365,9 +366,8 @@ def tasks_by_task(
         alone = number not in [each for each, _ in running]
         if alone and number not in results and rng.random() < 0.05:
             start(number)  # a speculative attempt
-        if rng.random() < 0.03:  # its worker is killed, and its transaction stays open
-            error: KafkaError | None = KafkaError("killed")
-        else:
+        error = KafkaError("its worker is killed, and its transaction stays open")
+        if rng.random() >= 0.03:
             try:
                 next(turn)
                 running.append((number, turn))
@@ -597,9 +597,9 @@ class NeverFinishes(Correct):
     """A restart takes what is decided for done."""
 
     @staticmethod
-    def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
+    def open_batch(owner: Owner, clean_since: Producer | None = None, *, by_tasks: bool = False) -> Steps[Opened]:
         everything = lambda request: {each.id: rules.ENDED for each in request.transactions}  # noqa: E731
-        return without(rules.open_batch(owner, clean_since), rules.End, everything)
+        return without(rules.open_batch(owner, clean_since, by_tasks=by_tasks), rules.End, everything)
 
 
 class DecidesLate(Correct):
@@ -634,8 +634,8 @@ class AbortsAnything(Correct):
     """What is open is aborted, whoever has opened it."""
 
     @staticmethod
-    def open_batch(owner: Owner, clean_since: Producer | None = None) -> Steps[Opened]:
-        steps = rules.open_batch(owner, clean_since)
+    def open_batch(owner: Owner, clean_since: Producer | None = None, *, by_tasks: bool = False) -> Steps[Opened]:
+        steps = rules.open_batch(owner, clean_since, by_tasks=by_tasks)
         producer: Producer | None = None
         request = next(steps)
         try:

@@ -12,7 +12,8 @@ Spark's Python workers imports this package, and none needs all of it.
 - ``batch_reader``, ``stream_reader``, ``ranges``, ``offset_reader``: the driver's side of reading
 - ``range_reader``, ``consumer_pool``, ``schema``, ``formats``: a task's side of reading
 - ``writer``, ``write_task``, ``producers``, ``arrow_write``, ``deliveries``: writing
-- ``transactional_writer``, ``transactional_task``, ``transactions``, ``sink_driver``: writing exactly once
+- ``transactional_writer``, ``transactional_task``, ``transactions``, ``sink_driver``, ``compacted_topic``, ``plan``:
+  writing exactly once
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 
     from pykclient.spark.arrow_write import write_arrow
     from pykclient.spark.data_source import KafkaDataSource
+    from pykclient.spark.plan import has_shuffle
     from pykclient.spark.producers import shared_producer
 
 #: Public names and their modules.
 _HOME = {
     "KafkaDataSource": "data_source",
+    "has_shuffle": "plan",
     "shared_producer": "producers",
     "write_arrow": "arrow_write",
 }
 
-__all__ = ["KafkaDataSource", "shared_producer", "write_arrow"]
+__all__ = ["KafkaDataSource", "has_shuffle", "shared_producer", "write_arrow"]
 
 
 def __getattr__(name: str) -> Any:

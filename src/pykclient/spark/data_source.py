@@ -126,6 +126,10 @@ class KafkaDataSource(DataSource):
             IllegalArgumentError: The columns cannot be written.
         """
         options = WriteOptions.parse(self.options, streaming=True)
+        if options.by_task:
+            from pykclient.spark.transactional_writer import CommittingStreamWriter
+
+            return CommittingStreamWriter(options, schema, overwrite)
         if options.delivery == EXACTLY_ONCE:
             from pykclient.spark.transactional_writer import TransactionalStreamWriter
 

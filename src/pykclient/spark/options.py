@@ -98,6 +98,8 @@ _WRITE_OPTIONS = (
     "transactionalIdPrefix",
     "ledgerTopic",
     "restartBudget",
+    "exactlyOnceMode",
+    "deterministicPartitioning",
     *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name not in ("fields", "message")),
     REGISTRY_OPTIONS,
 )
@@ -105,7 +107,16 @@ _WRITE_OPTIONS = (
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
 #: Options that need ``delivery=exactly-once``.
-_EXACTLY_ONCE_OPTIONS = ("transactionalIdPrefix", "ledgerTopic", "restartBudget")
+_EXACTLY_ONCE_OPTIONS = (
+    "transactionalIdPrefix",
+    "ledgerTopic",
+    "restartBudget",
+    "exactlyOnceMode",
+    "deterministicPartitioning",
+)
+
+#: Who commits the rows of a task: the driver those of all tasks, or each task its own.
+BY_DRIVER, BY_TASK = "driver", "task"
 
 DEFAULT_LEDGER_TOPIC = "pykclient-spark-ledger"
 #: Ten minutes to write a micro-batch, and to restart a driver that has failed in its commit.
@@ -357,6 +368,7 @@ class WriteOptions:
     __slots__ = (
         "_kafka",
         "auto_register",
+        "by_task",
         "checkpoint",
         "delivery",
         "formats",
@@ -426,6 +438,8 @@ class WriteOptions:
         self.transactional_id_prefix: str = (given.get("transactionalIdPrefix") or "").strip()
         self.ledger_topic: str = (given.get("ledgerTopic") or DEFAULT_LEDGER_TOPIC).strip()
         self.restart_budget_ms: int = given.time_ms("restartBudget", DEFAULT_RESTART_BUDGET_MS)
+        #: True if each task commits its own rows.
+        self.by_task = False
         if self.delivery == AT_LEAST_ONCE:
             for name in _EXACTLY_ONCE_OPTIONS:
                 if name in given:
@@ -446,6 +460,9 @@ class WriteOptions:
                 key="checkpointLocation",
             )
         self._kafka.setdefault("transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS)
+        self._read_mode(given)
+        if self.by_task:
+            return
         timeout_ms: int = ProducerConfig(self.producer_config())["transaction.timeout.ms"]
         if timeout_ms < self.restart_budget_ms:
             raise ConfigError(
@@ -453,6 +470,39 @@ class WriteOptions:
                 f"({self.restart_budget_ms} ms): brokers would abort transactions while a driver restarts. Raise the "
                 "first one, up to the brokers' transaction.max.timeout.ms, or lower the second",
                 key=KAFKA_PREFIX + "transaction.timeout.ms",
+            )
+
+    def _read_mode(self, given: GivenOptions) -> None:
+        """Parse who commits."""
+        name, statement = "exactlyOnceMode", "deterministicPartitioning"
+        mode = (given.get(name) or BY_DRIVER).strip().lower()
+        if mode not in {BY_DRIVER, BY_TASK}:
+            raise ConfigError(f"option {name} must be {BY_DRIVER} or {BY_TASK}, not {mode!r}", key=name)
+        self.by_task = mode == BY_TASK
+        is_deterministic = given.boolean(statement, False)
+        if not self.by_task:
+            if statement in given:
+                raise ConfigError(f"option {statement} needs {name}={BY_TASK}", key=statement)
+            return
+        if not self.streaming:
+            raise ConfigError(
+                f"{name}={BY_TASK} is for streaming queries: a batch query has no number by which a repetition is "
+                f"recognized. {name}={BY_DRIVER} writes all of its rows, or none",
+                key=name,
+            )
+        if "restartBudget" in given:
+            raise ConfigError(
+                f"option restartBudget has no meaning with {name}={BY_TASK}: no transaction is open while a driver is "
+                "restarted",
+                key="restartBudget",
+            )
+        if not is_deterministic:
+            raise ConfigError(
+                f"{name}={BY_TASK} needs {statement}=true, by which you state that a repeated micro-batch has the same "
+                "rows in the same Spark partitions. Spark does not show the query's plan to the sink. It is true for "
+                "select, filter and map over a Kafka source; with a shuffle (aggregation, join, repartition), "
+                "pykclient.spark.has_shuffle(df) is True: use exactlyOnceMode=driver",
+                key=statement,
             )
 
     def producer_config(self) -> dict[str, object]:

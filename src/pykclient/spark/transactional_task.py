@@ -1,11 +1,13 @@
-"""A task of the exactly-once sink: its rows are in a transaction that it leaves open for the driver.
+"""A task of the exactly-once sink: its rows are in a transaction.
+
+The task leaves it open for the driver, or commits it with a token.
 
 A task of a batch that is committed already only counts its rows and takes their fingerprint, for the driver to compare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +17,17 @@ from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.record.arrow import bytes_column, headers_column
 from pykclient.record.row_columns import BytesColumn, Rows, fingerprint
 from pykclient.spark.deliveries import Deliveries
-from pykclient.spark.transactions import Content, Producer, Transaction, offsets_of, transactional_id
-from pykclient.spark.worker import task_attempt, task_name
+from pykclient.spark.transactions import (
+    CommitTask,
+    Content,
+    Producer,
+    Ranges,
+    Token,
+    Transaction,
+    offsets_of,
+    token_key,
+)
+from pykclient.spark.worker import task_name
 
 #: The time that a failed task has to abort its transaction. If that does not suffice, the driver aborts it.
 _FAILED_CLOSE_S = 5.0
@@ -85,10 +96,9 @@ class TransactionalLease:
 
     __slots__ = ("_content", "_deliveries", "_id", "_producer", "is_two_phase", "transaction")
 
-    def __init__(self, config: Mapping[str, Any], prefix: str, *, two_phase: bool) -> None:
+    def __init__(self, config: Mapping[str, Any], id: str, *, two_phase: bool) -> None:
         """Begin a transaction. Raises KafkaError if that fails."""
-        attempt = task_attempt()
-        self._id = transactional_id(prefix, attempt.partition, attempt.attempt)
+        self._id = id
         self._deliveries = Deliveries(keep_offsets=True)
         self._content = Content(0, 0)
         #: The transaction that was left open; None as long as it was not.
@@ -131,7 +141,7 @@ class TransactionalLease:
         self._deliveries.check(f"sent so far by {task_name()}")
 
     def end(self, *, failed: bool) -> int:
-        """Wait for all rows, leave the transaction open, and return their number. If ``failed``, abort it.
+        """Wait for all rows, complete the transaction, and return their number. If ``failed``, abort it.
 
         Raises:
             KafkaError: Some rows were not written. The transaction is aborted.
@@ -142,10 +152,52 @@ class TransactionalLease:
                 failed = True
                 producer.flush()
                 deliveries.check(f"of {task_name()}")
-                identity = Producer(*producer.producer_id_and_epoch)
-                offsets = offsets_of(deliveries.pieces or {})
-                self.transaction = Transaction(self._id, identity, deliveries.sent, offsets, self._content.fingerprint)
-                failed = False
+                failed = not self._complete(self._content, offsets_of(deliveries.pieces or {}))
         finally:
             producer.close(_FAILED_CLOSE_S if failed else None, keep_transaction=not failed)
         return deliveries.sent
+
+    def _complete(self, content: Content, offsets: Ranges) -> bool:
+        """Leave the transaction open, and return True; or return False, to abort it."""
+        identity = Producer(*self._producer.producer_id_and_epoch)
+        self.transaction = Transaction(self._id, identity, content.rows, offsets, content.fingerprint)
+        return True
+
+
+class CommittingLease(TransactionalLease):
+    """A producer for one attempt of one task, which commits its transaction together with a token.
+
+    ``decide`` runs ``commit_task`` for the rows, and returns the token that is committed. It gets the function that
+    performs CommitTask. Thread: owner.
+    """
+
+    __slots__ = ("_decide", "_prefix", "_topic", "token")
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        id: str,
+        topic: str,
+        prefix: str,
+        decide: Callable[[Callable[[CommitTask], None], Content, Ranges], Token],
+    ) -> None:
+        """Begin a transaction. Raises KafkaError if that fails."""
+        self._topic = topic
+        self._prefix = prefix
+        self._decide = decide
+        #: The token, of this attempt or an earlier one; None as long as nothing is known to be committed.
+        self.token: Token | None = None
+        super().__init__(config, id, two_phase=False)
+
+    def _complete(self, content: Content, offsets: Ranges) -> bool:
+        is_committed = False
+
+        def commit(request: CommitTask) -> None:
+            nonlocal is_committed
+            key = token_key(self._prefix, request.token.partition)
+            self._producer.send(self._topic, request.token.as_bytes(), key=key, partition=0)
+            self._producer.commit_transaction()
+            is_committed = True
+
+        self.token = self._decide(commit, content, offsets)
+        return is_committed

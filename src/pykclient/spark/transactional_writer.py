@@ -3,6 +3,8 @@
 Spark creates a stream's writer twice for each micro-batch: in the process that plans the tasks, and in the one that
 commits. Only the first one pickles it, for the tasks. So pickling opens the batch, and tasks report to the second one
 what was found. A batch query pickles its only writer.
+
+The driver commits the rows of all tasks; or with ``exactlyOnceMode=task`` each task commits its own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -18,20 +20,31 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.errors import ConfigError, IllegalArgumentError, KafkaError
 from pykclient.spark.sink_driver import BrokerLimits, SinkDriver
-from pykclient.spark.transactional_task import RepeatedRows, TransactionalLease
+from pykclient.spark.transactional_task import CommittingLease, RepeatedRows, TransactionalLease
 from pykclient.spark.transactions import (
     REPEATS,
+    CommitTask,
     Content,
     Opened,
     Owner,
     Producer,
+    Ranges,
+    Token,
     Transaction,
     abort_batch,
+    attempt_ids,
+    check_token,
     commit_batch,
+    commit_task,
+    complete_batch,
+    find_token,
+    needs_token,
     open_batch,
     task_role,
+    tokens_topic,
+    transactional_id,
 )
-from pykclient.spark.worker import task_attempt
+from pykclient.spark.worker import TaskAttempt, task_attempt
 from pykclient.spark.write_task import KafkaWriteTask
 from pykclient.spark.writer import Writing
 
@@ -90,8 +103,21 @@ class TransactionMessage(WriterCommitMessage):
         self.repeated = repeated
 
 
+class TokenMessage(WriterCommitMessage):
+    """The result of a task that commits its own rows: its token, or the content of a batch that is done.
+
+    Both are None if the task has no rows. ``opened`` is what the driver knew when it opened the batch. Thread: owner.
+    """
+
+    def __init__(self, opened: Opened, query: str, token: Token | None, repeated: Content | None) -> None:
+        self.opened = opened
+        self.query = query
+        self.token = token
+        self.repeated = repeated
+
+
 class _ExactlyOnce(Writing):
-    """Base of both writers. Thread: owner."""
+    """Base of all writers. Thread: owner."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -102,13 +128,15 @@ class _ExactlyOnce(Writing):
     def __getstate__(self) -> dict[str, Any]:
         """Open the batch: Spark pickles the writer for the tasks. Raises KafkaError if that is not possible."""
         if self._opened is None:
-            budget_ms = self._options.restart_budget_ms
+            budget_ms = None if self._options.by_task else self._options.restart_budget_ms
             with self._clients() as kept:
                 if kept.limits is None:
                     kept.limits = kept.driver.broker_limits()
-                self._two_phase = kept.limits.two_phase_commit
+                self._two_phase = kept.limits.two_phase_commit and not self._options.by_task
                 _check_timeout(self._config, budget_ms, kept.limits.transaction_max_timeout_ms, self._two_phase)
-                self._opened = kept.driver.run(open_batch(self._owner(None), kept.opened))
+                self._opened = kept.driver.run(
+                    open_batch(self._owner(None), kept.opened, by_tasks=self._options.by_task)
+                )
                 self._opened_ms = SYSTEM_CLOCK.now_ms()
                 kept.opened = self._opened.producer
         return self.__dict__
@@ -139,20 +167,14 @@ class _ExactlyOnce(Writing):
     def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
         opened, attempt, options = self._opened, task_attempt(), self._options
         assert opened is not None  # this object was pickled
-        if options.streaming:
-            if attempt.query is None or attempt.batch < 0:
-                raise KafkaError("this version of Spark does not tell tasks their query and micro-batch")
-            if task_role(opened, attempt.query, attempt.batch) == REPEATS:
-                repeated = RepeatedRows()
-                KafkaWriteTask(self._config, options.topic, begin=lambda: repeated, encoders=self._encoders()).execute(
-                    batches
-                )
-                return TransactionMessage(opened, None, attempt.query, None, repeated.content)
+        if options.streaming and task_role(opened, _query_of(attempt), attempt.batch) == REPEATS:
+            return TransactionMessage(opened, None, attempt.query, None, self._repeated(batches))
         lease: TransactionalLease | None = None
 
         def begin() -> TransactionalLease:
             nonlocal lease
-            lease = TransactionalLease(self._config, options.transactional_id_prefix, two_phase=self._two_phase)
+            id = transactional_id(options.transactional_id_prefix, attempt.partition, attempt.attempt)
+            lease = TransactionalLease(self._config, id, two_phase=self._two_phase)
             return lease
 
         KafkaWriteTask(
@@ -162,6 +184,14 @@ class _ExactlyOnce(Writing):
             return TransactionMessage(opened, None, attempt.query, None, None)
         opened_ms = None if lease.is_two_phase else self._opened_ms
         return TransactionMessage(opened, opened_ms, attempt.query, lease.transaction, None)
+
+    def _repeated(self, batches: Iterator[pa.RecordBatch]) -> Content:
+        """Return the content of rows that are not written again."""
+        rows = RepeatedRows()
+        KafkaWriteTask(self._config, self._options.topic, begin=lambda: rows, encoders=self._encoders()).execute(
+            batches
+        )
+        return rows.content
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         """Commit all transactions. ``batch`` is None in a batch query."""
@@ -239,12 +269,92 @@ class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _check_timeout(config: dict[str, Any], budget_ms: int, most_ms: int | None, two_phase: bool) -> None:
+class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
+    """Writes micro-batches whose tasks commit their own rows, each of them exactly once. Thread: owner."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
+        """Raise IllegalArgumentError if the columns cannot be written."""
+        super().__init__(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
+        """Write one task's rows, in a worker, and commit them. Raises KafkaError if that is not known to be done."""
+        return self._write_and_commit(iterator)
+
+    def _write_and_commit(self, batches: Iterator[pa.RecordBatch]) -> TokenMessage:
+        opened, attempt, options = self._opened, task_attempt(), self._options
+        assert opened is not None  # this object was pickled
+        query, batch, partition = _query_of(attempt), attempt.batch, attempt.partition
+        prefix = options.transactional_id_prefix
+        if task_role(opened, query, batch) == REPEATS:
+            return TokenMessage(opened, query, None, self._repeated(batches))
+        if needs_token(opened, batch, attempt.attempt):
+            with self._clients() as kept:
+                found = kept.driver.run(find_token(opened, query, batch, partition))
+            if found is not None:
+                check_token(opened, found, self._repeated(batches))
+                return TokenMessage(opened, query, found, None)
+        own, others = attempt_ids(prefix, partition, attempt.attempt)
+        lease: CommittingLease | None = None
+
+        def decide(commit: Callable[[CommitTask], None], content: Content, written: Ranges) -> Token:
+            token = Token(query, batch, partition, content, written)
+            with self._clients() as kept:
+                return kept.driver.run(commit_task(opened, token, others), commit)
+
+        def begin() -> CommittingLease:
+            nonlocal lease
+            lease = CommittingLease(self._config, own, tokens_topic(options.ledger_topic), prefix, decide)
+            return lease
+
+        KafkaWriteTask(
+            self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
+        ).execute(batches)
+        return TokenMessage(opened, query, None if lease is None else lease.token, None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Record that the micro-batch is done. Raises KafkaError if others have written in it, or another driver runs.
+
+        The rows are committed in any case. If this fails, the query repeats the micro-batch, and writes nothing again.
+        """
+        results = [message for message in messages if isinstance(message, TokenMessage)]
+        if not results:
+            return
+        opened = results[0].opened
+        tokens = [result.token for result in results if result.token is not None]
+        repeated = [result.repeated for result in results if result.repeated is not None]
+        content = Content.total(repeated) if repeated else None
+        with self._clients() as kept:
+            kept.driver.run(complete_batch(opened, self._owner(results[0].query), batchId, tokens, content))
+        rows = sum(token.content.rows for token in tokens)
+        _logger.info("Batch %d to Kafka is done: %d rows by %d tasks", batchId, rows, len(tokens))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log that tasks have failed permanently. What others have committed stays, and is not written again."""
+        committed = [message for message in messages if isinstance(message, TokenMessage) and message.token is not None]
+        _logger.warning(
+            "Batch %d to Kafka is not complete. Rows that %d of its %d tasks have committed are not written again when "
+            "the query repeats it",
+            batchId,
+            len(committed),
+            len(messages),
+        )
+
+
+def _query_of(attempt: TaskAttempt) -> str:
+    if attempt.query is None or attempt.batch < 0:
+        raise KafkaError("this version of Spark does not tell tasks their query and micro-batch")
+    return attempt.query
+
+
+def _check_timeout(config: dict[str, Any], budget_ms: int | None, most_ms: int | None, two_phase: bool) -> None:
     """Raise ConfigError if brokers do not allow the transaction timeout that the query needs."""
     wanted = int(config["transaction.timeout.ms"])
     if two_phase or most_ms is None or wanted <= most_ms:
         return
-    enough = "at least the restartBudget" if most_ms >= budget_ms else f"restartBudget too, which is {budget_ms} ms"
+    if budget_ms is None:
+        enough = "longer than a task takes"
+    else:
+        enough = "at least the restartBudget" if most_ms >= budget_ms else f"restartBudget too, which is {budget_ms} ms"
     raise ConfigError(
         f"option kafka.transaction.timeout.ms ({wanted} ms) is longer than the {most_ms} ms that brokers allow "
         f"(transaction.max.timeout.ms): raise that, or lower the option; it must be {enough}",
