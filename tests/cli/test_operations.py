@@ -304,6 +304,38 @@ def test_spark_transactions_are_ended(pykclient: Pykclient, cluster: EmbeddedClu
     assert "no entry" in pykclient("spark-transactions", "commit", topic, *options, "-y").err
 
 
+def test_spark_transactions_show_what_tasks_have_committed(
+    pykclient: Pykclient, cluster: EmbeddedCluster, topic: str
+) -> None:
+    ledger = f"{topic}-ledger"
+    options = ("--ledger", ledger)
+    with SinkDriver({"bootstrap.servers": cluster.bootstrap_servers}, topic, ledger) as driver:
+        opened = driver.run(rules.open_batch(rules.Owner("/c"), by_tasks=True))
+        with KafkaProducer[bytes, bytes](
+            bootstrap_servers=cluster.bootstrap_servers, transactional_id=f"{topic}-2-0"
+        ) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+
+            def commit(request: rules.CommitTask) -> None:
+                key = rules.token_key(topic, request.token.partition)
+                producer.send(rules.tokens_topic(ledger), request.token.as_bytes(), key=key, partition=0)
+                producer.commit_transaction()
+
+            token = rules.Token("q", 4, 2, rules.Content(3, 5), {"t": {"0": [7, 9]}})
+            driver.run(rules.commit_task(opened, token, f"{topic}-2-1"), commit)
+        (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
+        assert (row["state"], row["batch"], row["done"], row["open"]) == ("committed by tasks", 4, -1, 0)
+        assert row["tokens"] == [{"batch": 4, "partition": 2, "rows": 3, "offsets": {"t": {"0": [7, 9]}}}]
+        driver.end()  # each opening and each commit has its own producer
+        driver.run(rules.complete_batch(opened, rules.Owner("/c", "q"), 4, [token], None))
+    (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
+    assert (row["batch"], row["done"], row["tokens"]) == (4, 4, [])
+    assert "batch 4 is committed by tasks" in pykclient.ok("spark-transactions", "abort", topic, *options, "-y").out
+    pykclient.ok("spark-transactions", "forget", topic, *options, "-y")
+    assert pykclient.ok("spark-transactions", "list", *options, "--json").json == []
+
+
 @pytest.mark.parametrize(("rows", "state"), [("committed", "done"), ("aborted", "reverted")])
 def test_user_must_confirm_fate_of_deleted_rows(
     pykclient: Pykclient, cluster: EmbeddedCluster, topic: str, rows: str, state: str

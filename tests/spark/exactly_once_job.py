@@ -1,11 +1,12 @@
 """A job with an exactly-once sink whose processes die at chosen points. It is restarted until it ends.
 
-    python -m tests.spark.exactly_once_job FOLDER BOOTSTRAP_SERVERS SOURCE TARGET MODE POINTS
+    python -m tests.spark.exactly_once_job FOLDER BOOTSTRAP_SERVERS SOURCE TARGET MODE POINTS [MASTER]
 
 Copies SOURCE to TARGET in micro-batches. MODE is the option ``exactlyOnceMode``. POINTS are separated by commas; each
 of them is met once, and noted in FOLDER:
 
 - ``task-rows``, ``task-end``: a worker dies after its first rows, or before it reports its transaction;
+- ``executor-rows``, ``executor-end``: the same with the executor, if MASTER is that of a cluster;
 - ``task-commit``: a worker dies before it commits its transaction, if it is its own;
 - ``opened``, ``deciding``, ``decided``, ``ending``, ``ended``, ``done``: the driver dies, with its JVM;
 - ``zombie``: the JVM dies, and the process that commits goes on five seconds later.
@@ -49,12 +50,22 @@ FIRST_BATCH = 1
 def meet(point: str) -> None:
     """Die here, if this point is to be met and was not yet."""
     if point in os.environ[POINTS].split(",") and first_to_make(Path(os.environ[FOLDER]) / point):
-        if not point.startswith("task"):
+        if point.startswith("executor"):
+            os.kill(executor(), signal.SIGKILL)
+        elif not point.startswith("task"):
             os.killpg(int(os.environ[JOB]), signal.SIGKILL)
         if point == "zombie":
             time.sleep(5)
             return
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def executor() -> int:
+    """Return the process id of the executor that this worker belongs to."""
+    pid = os.getpid()
+    while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 class DyingDriver(SinkDriver):
@@ -99,6 +110,7 @@ def dying_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield batch.slice(0, half)
         if half:
             meet("task-rows")
+            meet("executor-rows")
         yield batch.slice(half)
 
 
@@ -115,6 +127,7 @@ class DyingWriter(TransactionalStreamWriter):
         message = super()._write(dying_batches(batches))
         if message.transaction is not None:
             meet("task-end")
+            meet("executor-end")
         return message
 
 
@@ -131,6 +144,7 @@ class DyingCommittingWriter(CommittingStreamWriter):
         message = super()._write_and_commit(dying_batches(batches))
         if message.token is not None:
             meet("task-end")
+            meet("executor-end")
         return message
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
@@ -145,9 +159,24 @@ class DyingDataSource(KafkaDataSource):
         return (DyingCommittingWriter if options.by_task else DyingWriter)(options, schema, overwrite)
 
 
-def main(folder: Path, bootstrap_servers: str, source: str, target: str, mode: str, points: str) -> None:
-    os.environ.update({JOB: str(os.getpid()), FOLDER: str(folder), POINTS: points})
-    settings = {**session.settings(folder), "spark.master": "local[2,4]"}
+def main(
+    folder: Path,
+    bootstrap_servers: str,
+    source: str,
+    target: str,
+    mode: str,
+    points: str,
+    master: str = "local[2,4]",
+) -> None:
+    names = {JOB: str(os.getpid()), FOLDER: str(folder), POINTS: points}
+    os.environ.update(names)
+    settings = {
+        **session.settings(folder),
+        "spark.master": master,
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        **{f"spark.executorEnv.{name}": value for name, value in names.items()},
+    }
     spark = SparkSession.builder.config(map=dict(settings)).getOrCreate()
     spark.dataSource.register(DyingDataSource)
     stream = spark.readStream.format("pykclient").options(

@@ -171,6 +171,25 @@ def test_update_mode_example_of_the_page_runs(page: Page, any_kafka: AnyKafka, t
         sink.option("checkpointLocation", str(tmp_path / "2")).start().awaitTermination(60)
 
 
+@on_embedded
+def test_example_of_tasks_that_commit_runs(page: Page, any_kafka: AnyKafka, topic: str, tmp_path: Path) -> None:
+    any_kafka.create_topic("orders-copy", 2)
+    page.python("register(KafkaDataSource)")
+    servers = {"kafka.bootstrap.servers": any_kafka.bootstrap_servers}
+    source = page.spark.readStream.format("pykclient").options(**servers, subscribe=topic, startingOffsets="earliest")
+    page.names["orders"] = source.load()
+    page._ours['"/checkpoints'] = f'"{tmp_path}'
+    page.python("exactlyOnceMode")
+    query = page.names["query"]
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    copies = page.spark.read.format("pykclient").options(**servers, subscribe="orders-copy")
+    rows = copies.option("kafka.isolation.level", "read_committed").load().collect()
+    assert sorted(bytes(row.value) for row in rows) == [b'{"amount": 1.5}', b"{}", b"{}"]
+
+
 BLOCKS: list[tuple[str, str]] = re.findall(r"(?ms)^```(python|sql)\n(.*?)^```$", PAGE)
 
 

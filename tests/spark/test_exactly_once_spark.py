@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROWS = 1_000
 
 
-def run_job(folder: Path, servers: str, source: str, target: str, mode: str, points: str, starts: int) -> list[int]:
+def run_job(folder: Path, arguments: list[str], starts: int) -> list[int]:
     """Start the job until it ends, at most ``starts`` times. Return its exit codes."""
     codes: list[int] = []
     command = [sys.executable, "-m", "tests.spark.exactly_once_job"]
@@ -35,7 +35,7 @@ def run_job(folder: Path, servers: str, source: str, target: str, mode: str, poi
         log = folder / f"{len(codes)}.log"
         with log.open("wb") as out:
             job = subprocess.Popen(
-                [*command, str(folder), servers, source, target, mode, points],
+                [*command, str(folder), *arguments],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **session.environment(), "PYTHONUNBUFFERED": "1"},
@@ -52,13 +52,16 @@ def run_job(folder: Path, servers: str, source: str, target: str, mode: str, poi
     return codes
 
 
-def check_killed(kafka: AnyKafka, topic: str, folder: Path, mode: str, points: list[str]) -> None:
+def check_killed(
+    kafka: AnyKafka, topic: str, folder: Path, mode: str, points: list[str], master: str = "local[2,4]"
+) -> None:
     source, target = f"{topic}-source", f"{topic}-target"
     kafka.create_topic(source, 2)
     kafka.create_topic(target, 2)
     produce(kafka, source, {0: numbers(0, ROWS // 2), 1: numbers(ROWS // 2, ROWS // 2)})
-    drivers = [point for point in points if not point.startswith("task")]
-    codes = run_job(folder, kafka.bootstrap_servers, source, target, mode, ",".join(points), 1 + len(drivers))
+    drivers = [point for point in points if not point.startswith(("task", "executor"))]
+    arguments = [kafka.bootstrap_servers, source, target, mode, ",".join(points), master]
+    codes = run_job(folder, arguments, 1 + len(drivers))
     assert len(codes) == 1 + len(drivers)
     assert all((folder / point).exists() for point in points)
     expected = sorted(text.encode() for text in numbers(0, ROWS))
@@ -150,8 +153,9 @@ def standalone_cluster(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["driver", "task"])
 def test_speculative_attempts_commit_each_row_once(
-    kafka: AnyKafka, topic: str, tmp_path: Path, standalone_cluster: str
+    kafka: AnyKafka, topic: str, tmp_path: Path, standalone_cluster: str, mode: str
 ) -> None:
     """The first attempt has written all rows of its task, too, when Spark takes the speculative one."""
     source, target = f"{topic}-source", f"{topic}-target"
@@ -160,7 +164,7 @@ def test_speculative_attempts_commit_each_row_once(
     produce(kafka, source, {number: numbers(100 * number, 100) for number in range(3)})
     command = [sys.executable, "-m", "tests.spark.speculative_job", str(tmp_path), standalone_cluster]
     done = subprocess.run(
-        [*command, kafka.bootstrap_servers, source, target],
+        [*command, kafka.bootstrap_servers, source, target, mode],
         capture_output=True,
         text=True,
         timeout=500,
@@ -178,11 +182,23 @@ def test_speculative_attempts_commit_each_row_once(
 
 @needs_read_limits
 @pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["driver", "task"])
+def test_killed_executors_commit_each_row_once(
+    kafka: AnyKafka, topic: str, tmp_path: Path, standalone_cluster: str, mode: str
+) -> None:
+    """With all of their workers: in the middle of a task, and between its last row and its report."""
+    check_killed(kafka, topic, tmp_path, mode, ["executor-rows", "executor-end"], standalone_cluster)
+
+
+@needs_read_limits
+@pytest.mark.spark
 @pytest.mark.timeout(180)
 def test_both_sources_read_only_committed_rows(
     spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path
 ) -> None:
-    """Of a stream, and of a batch query: all rows or nothing."""
+    """Of streams of both modes, and of a batch query: all rows or nothing."""
     from pykclient.spark import KafkaDataSource
 
     spark.dataSource.register(KafkaDataSource)
@@ -199,14 +215,19 @@ def test_both_sources_read_only_committed_rows(
     stream = (
         source.option("kafka.isolation.level", "read_committed")
         .load()
+        .where("cast(value as string) not like 's%'")
         .selectExpr("concat('s', cast(value as string)) as value")
     )
-    query = stream.writeStream.format("pykclient").options(**sink, transactionalIdPrefix=f"{topic}-stream")
-    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    for mode, more in (("driver", {}), ("task", {"deterministicPartitioning": "true"})):
+        query = stream.writeStream.format("pykclient").options(
+            **sink, **more, exactlyOnceMode=mode, transactionalIdPrefix=f"{topic}-{mode}"
+        )
+        query = query.option("checkpointLocation", str(tmp_path / mode)).trigger(availableNow=True)
+        query.start().awaitTermination()
     batch.save()
-    expected = Counter(dict.fromkeys(numbers(0, 50), 2)) + Counter(f"s{text}" for text in numbers(0, 50))
+    expected = Counter(dict.fromkeys([*numbers(0, 50), *(f"s{text}" for text in numbers(0, 50))], 2))
     for name in ("pykclient", "kafka") if builtin.has_builtin() else ("pykclient",):
         read = spark.read.format(name).options(**servers, subscribe=topic)
         found = read.option("kafka.isolation.level", "read_committed").load().selectExpr("cast(value as string)")
         assert Counter(row.value for row in found.collect()) == expected, name
-    assert Counter(value.decode() for value in committed_values(kafka.bootstrap_servers, topic, 150)) == expected
+    assert Counter(value.decode() for value in committed_values(kafka.bootstrap_servers, topic, 200)) == expected

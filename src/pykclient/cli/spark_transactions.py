@@ -56,17 +56,20 @@ def list_transactions(session: Session, /, ledger: str) -> None:
 
     A decided batch is being committed, or its driver has died: start the query again, or use `commit`. A torn one is
     committed in part; --json shows the transactions whose rows are missing. An unreadable one is of a later version.
+    Batches committed by tasks have no decision; `batch` is the last one with rows, and --json shows what tasks have
+    committed of it if it is not done.
     """
     from pykclient.spark.transactions import pattern_of
 
     with _driver(session, "", ledger) as driver:
         entries = driver.entries()
+        tokens = driver.tokens_after_done(entries)
         found = [listed.transactional_id for listed in driver.open_transactions(".*")] if entries else []
     rows = [
         {
             "prefix": prefix,
             "state": entry.state if entry else "unreadable",
-            "batch": entry.batch if entry else None,
+            "batch": max([entry.batch, *(each.batch for each in tokens.get(prefix, ()))]) if entry else None,
             "done": entry.done if entry else None,
             "open": sum(re.fullmatch(pattern_of(prefix), id) is not None for id in found),
             "checkpoint": entry.owner.checkpoint if entry else None,
@@ -79,6 +82,15 @@ def list_transactions(session: Session, /, ledger: str) -> None:
                     "offsets": each.offsets,
                 }
                 for each in (entry.transactions if entry else ())
+            ],
+            "tokens": [
+                {
+                    "batch": each.batch,
+                    "partition": each.partition,
+                    "rows": each.content.rows,
+                    "offsets": each.written,
+                }
+                for each in tokens.get(prefix, ())
             ],
         }
         for prefix, entry in sorted(entries.items(), key=lambda item: item[0])
@@ -97,7 +109,8 @@ def list_transactions(session: Session, /, ledger: str) -> None:
 @click.option(
     "--as-written",
     is_flag=True,
-    help="Take the last batch for done although the query has other rows for it now, as it is not deterministic.",
+    help="Keep what is committed of the last batch although the query has other rows for it now, as it is not "
+    "deterministic.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @pass_session

@@ -120,14 +120,11 @@ class SinkDriver:
             lambda: self.admin,
             self._clients,
         )
-        self._tokens = CompactedTopic(
-            rules.tokens_topic(ledger),
-            "token topic",
-            "tasks",
-            config,
-            "read_uncommitted",
-            lambda: self.admin,
-            self._clients,
+        self._tokens, self._committed_tokens = (
+            CompactedTopic(
+                rules.tokens_topic(ledger), "token topic", "tasks", config, level, lambda: self.admin, self._clients
+            )
+            for level in ("read_uncommitted", "read_committed")
         )
         self._admin: Admin | None = None
         self._producer: KafkaProducer[Any, Any] | None = None
@@ -299,7 +296,7 @@ class SinkDriver:
     def _token_records(self, start: int, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Yield offset, key and value of the prefix's tokens, whatever became of their transactions."""
         for record in self._tokens.read(start, end):
-            if record.key is not None and rules.is_token_key(self._prefix, record.key):
+            if record.key is not None and rules.prefix_of(record.key) == self._prefix:
                 yield record.offset, record.key, record.value
 
     def _token_keys(self) -> list[bytes]:
@@ -388,6 +385,26 @@ class SinkDriver:
                 except KafkaError:
                     entries[key.decode(errors="replace")] = None
         return entries
+
+    def tokens_after_done(self, entries: Mapping[str, Entry | None]) -> dict[str, list[Token]]:
+        """Return by prefix the committed tokens of batches after the one that is done. Waits for no transaction.
+
+        Raises:
+            KafkaTimeoutError: They could not be read within a minute.
+        """
+        by_tasks = {prefix: entry for prefix, entry in entries.items() if entry and entry.state == rules.BY_TASKS}
+        if not by_tasks or not self._committed_tokens.exists():
+            return {}
+        first, end = self._committed_tokens.stable_range()
+        start = max(first, min(entry.position for entry in by_tasks.values()))
+        found: dict[str, dict[bytes, Token]] = {prefix: {} for prefix in by_tasks}
+        for record in self._committed_tokens.read(start, end):
+            if record.key is None or record.value is None or (prefix := rules.prefix_of(record.key)) not in by_tasks:
+                continue
+            token = Token.from_bytes(record.value)
+            if token.batch > by_tasks[prefix].done and record.offset >= by_tasks[prefix].position:
+                found[prefix][record.key] = token
+        return {prefix: sorted(tokens.values()) for prefix, tokens in found.items()}
 
     def _read_back(self, end: int) -> None:
         """Read from the end backwards, until an entry of the prefix is found."""

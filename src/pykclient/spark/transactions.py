@@ -46,7 +46,7 @@ DECIDED: Final = "decided"  # the batch is to be committed
 DONE: Final = "done"  # all transactions of the batch are committed
 REVERTED: Final = "reverted"  # all transactions of the batch were aborted after the decision: it is repeated
 TORN: Final = "torn"  # some were committed, and others aborted: only people can help
-BY_TASKS: Final = "by tasks"  # tasks commit their own rows; a batch after the one that is done may be committed in part
+BY_TASKS: Final = "committed by tasks"  # a batch after the one that is done may be committed in part
 
 #: The states that may follow a state. None stands for a query without an entry.
 MOVES: Final[Mapping[str | None, frozenset[str]]] = {
@@ -285,10 +285,9 @@ def token_key(prefix: str, partition: int) -> bytes:
     return f"{prefix}-{partition}".encode()
 
 
-def is_token_key(prefix: str, key: bytes) -> bool:
-    """Return True if a record is a token of the prefix."""
-    head, _, number = key.rpartition(b"-")
-    return head == prefix.encode() and number.isdigit()
+def prefix_of(key: bytes) -> str:
+    """Return the prefix of a token's key."""
+    return key.rpartition(b"-")[0].decode(errors="replace")
 
 
 def tokens_topic(ledger: str) -> str:
