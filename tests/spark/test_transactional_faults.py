@@ -67,10 +67,10 @@ class Killer:
         self.seen: list[str] = []
         run = SinkDriver.run
 
-        def watched(driver: SinkDriver, steps: Any) -> Any:
+        def watched(driver: SinkDriver, steps: Any, commit_task: Any = None) -> Any:
             for kind, perform in list(driver._performers.items()):
                 driver._performers[kind] = self._dying(driver, perform)
-            return run(driver, steps)
+            return run(driver, steps, commit_task)
 
         monkeypatch.setattr(SinkDriver, "run", watched)
 

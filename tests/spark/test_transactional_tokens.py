@@ -17,14 +17,10 @@ from pykclient.spark.sink_driver import SinkDriver
 from pykclient.spark.transactional_writer import CommittingStreamWriter
 from pykclient.spark.transactions import BY_TASKS, CommitTask, Request, forget, settle, token_key, tokens_topic
 from tests.chaos.frame_proxy import FrameProxy
-from tests.spark.test_transactional_faults import expected, values_of, wait_for_a_timeout
+from tests.spark.test_transactional_faults import Killed, Killer, expected, values_of, wait_for_a_timeout
 from tests.spark.test_transactional_writer import BY_TASK, Query, committed
 from tests.support.any_kafka import AnyKafka
 from tests.support.wait import eventually
-
-
-class Killed(BaseException):
-    """The end of a worker's or a driver's process."""
 
 
 @pytest.fixture
@@ -315,6 +311,61 @@ def test_token_topic_that_would_forget_is_refused(query: Query) -> None:
         admin.create_topics({tokens_topic(query.ledger): {"num_partitions": 3}}).all()
     with pytest.raises(ConfigError, match=r"the token topic .* has 3 partitions"):
         query.planned()
+
+
+#: What a driver does when it is restarted, and when it completes a micro-batch.
+OPENING = ("Read", "Fence", "Read", "FindOpen", "ReadTokens")
+COMPLETING = ("Fence", "FindOpen", "ReadTokens", "Write")
+
+
+@pytest.mark.parametrize(
+    ("phase", "index", "moment"),
+    [
+        pytest.param(phase, index, moment, id=f"{phase}-{names[index]}-{index}-{moment}", marks=marks)
+        for phase, names in (("open", OPENING), ("complete", COMPLETING))
+        for index in range(len(names))
+        for moment in ("before", "after")
+        for marks in [() if names[index] == "Write" else pytest.mark.exhaustive]
+    ],
+)
+def test_driver_dying_at_any_step_repeats_no_committed_task(
+    query: Query, monkeypatch: pytest.MonkeyPatch, phase: str, index: int, moment: str
+) -> None:
+    killer = Killer(monkeypatch)
+    query.run(0, *values_of(0))
+    if phase == "open":
+        query.task(query.planned(), 1, 0, values_of(1)[0])
+        killer.next((index, moment))
+        with pytest.raises(Killed):
+            query.planned()
+    else:
+        messages = query.tasks(1, *values_of(1))
+        killer.next((index, moment))
+        with pytest.raises(Killed):
+            query.writer().commit(messages, 1)
+    assert killer.seen == list((OPENING if phase == "open" else COMPLETING)[: index + 1])
+    killer.next(None)
+    query.run(1, *values_of(1))
+    query.run(2, *values_of(2))
+    assert committed(query, 9) == expected(3)
+    assert query.open_transactions() == []
+
+
+def test_steady_batches_and_tasks_send_few_requests(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    killer = Killer(monkeypatch)
+    for batch in range(3):
+        killer.next(None)
+        planned = pickle.dumps(query.writer())
+        opening, killer.seen = killer.seen, []
+        messages = [query.task(planned, batch, number, each) for number, each in enumerate(values_of(batch))]
+        tasks, killer.seen = killer.seen, []
+        query.writer().commit(messages, batch)
+        if batch:
+            assert opening == ["Fence", "Read", "ReadTokens"]
+        assert tasks == 3 * ["FenceTask", "ReadTokens"]
+        assert killer.seen == list(COMPLETING)
+    assert committed(query, 9) == expected(3)
+    query.forget()
 
 
 def test_failed_task_leaves_the_others_committed(query: Query) -> None:
