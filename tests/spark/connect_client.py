@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pykclient.spark import has_shuffle
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -61,6 +63,7 @@ def answers(spark: SparkSession, servers: str, topic: str, folder: Path) -> dict
         "batch": values(batch),
         "copy": values(spark.read.format("pykclient").options(**committed).load()),
         "stream": values(spark.read.parquet(str(folder / "rows"))),
+        "shuffles": [has_shuffle(stream), has_shuffle(stream.repartition(3))],
         "micro-batches": [progress.numInputRows for progress in query.recentProgress if progress.numInputRows],
         "refusal": refusal(spark.read.format("pykclient").options(**options, startingOffset="earliest")),
     }

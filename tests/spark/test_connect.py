@@ -48,6 +48,7 @@ def test_connect_client_reads_and_writes(connect_url: str, kafka: KafkaCluster, 
     assert answers["batch"] == list(range(60))
     assert answers["copy"] == list(range(60))
     assert answers["stream"] == list(range(60))
+    assert answers["shuffles"] == [False, True]
     assert sum(answers["micro-batches"]) == 60
     assert len(answers["micro-batches"]) == (3 if LIMITS else 1)
     assert "startingOffsets" in answers["refusal"]

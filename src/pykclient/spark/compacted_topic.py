@@ -182,7 +182,9 @@ class CompactedTopic:
         if self._is_checked:
             return
         described = self._described()
-        if described is not None or not self._create():
+        if described is None and self._create():
+            self._awaited()  # a broker that has not heard of it would refuse the next request
+        else:
             self._check(described or self._awaited())
         self._is_checked = True
 
