@@ -329,6 +329,8 @@ def test_spark_transactions_show_what_tasks_have_committed(
         assert row["tokens"] == [{"batch": 4, "partition": 2, "rows": 3, "offsets": {"t": {"0": [7, 9]}}}]
         driver.end()  # each opening and each commit has its own producer
         driver.run(rules.complete_batch(opened, rules.Owner("/c", "q"), 4, [token], None))
+    with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers) as other:
+        other.send(rules.tokens_topic(ledger), b'{"version": 2}', key=rules.token_key(topic, 3)).get(30)
     (row,) = pykclient.ok("spark-transactions", "list", *options, "--json").json
     assert (row["batch"], row["done"], row["tokens"]) == (4, 4, [])
     assert "batch 4 is committed by tasks" in pykclient.ok("spark-transactions", "abort", topic, *options, "-y").out

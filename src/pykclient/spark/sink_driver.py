@@ -291,7 +291,8 @@ class SinkDriver:
             return TokenLog(self._tokens.end())
         end = self._tokens.end(request.start)
         records = self._token_records(request.start, end)
-        return TokenLog(end, [FoundToken(offset, Token.from_bytes(value)) for offset, _, value in records if value])
+        found = [FoundToken(offset, Token.from_bytes(value)) for offset, _, value in records if value is not None]
+        return TokenLog(end, found)
 
     def _token_records(self, start: int, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Yield offset, key and value of the prefix's tokens, whatever became of their transactions."""
@@ -401,7 +402,11 @@ class SinkDriver:
         for record in self._committed_tokens.read(start, end):
             if record.key is None or record.value is None or (prefix := rules.prefix_of(record.key)) not in by_tasks:
                 continue
-            token = Token.from_bytes(record.value)
+            try:
+                token = Token.from_bytes(record.value)
+            except KafkaError as error:
+                _logger.warning("Offset %d of the tokens: %s", record.offset, error)
+                continue
             if token.batch > by_tasks[prefix].done and record.offset >= by_tasks[prefix].position:
                 found[prefix][record.key] = token
         return {prefix: sorted(tokens.values()) for prefix, tokens in found.items()}
