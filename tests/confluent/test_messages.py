@@ -24,6 +24,7 @@ from pykclient.consumer_record import ConsumerRecord
 from pykclient.errors import NotEnoughReplicasError
 from pykclient.implementation import python_form
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
+from pykclient.producer.outbox import add_delivery
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition as Native
 
@@ -104,18 +105,22 @@ def test_a_message_can_be_pickled_compared_and_changed() -> None:
     assert Message[bytes, bytes] is not None
 
 
-def make_result(forms: bool, count: int, error: Exception | None = None) -> tuple[Any, list[Any], ProduceRequestResult]:
-    """Return reports, their deliveries, and a batch's result with these as its listeners."""
+def make_result(
+    forms: bool, count: int, error: Exception | None = None, added: bool = True
+) -> tuple[Any, list[Any], ProduceRequestResult]:
+    """Return reports, their deliveries, and a batch's result, with these as its listeners if ``added``."""
     choose: Any = python_form if forms else (lambda form: form)
     reports = choose(Reports)(10, 100, False, lambda: None, delivery_error)
     result = ProduceRequestResult(Native("t", 2))
     result.set(100, -1, None if error is None else lambda _: error)
+    result.record_count = count
     deliveries = []
     for index in range(count):
         assert reports.admit(b"%d" % index)
         delivery = choose(Delivery)(reports, "t", b"%d" % index, None, None, -1, 0, None)
         deliveries.append(delivery)
-        result.listeners.append((FutureRecordMetadata(result, index, 7, -1, 1), delivery, True))
+        if added:
+            add_delivery(result.listeners, FutureRecordMetadata(result, index, 7 + index, -1, 1), delivery)
     return reports, deliveries, result
 
 
@@ -124,25 +129,67 @@ def test_a_batch_reports_its_messages_in_order(in_python: bool) -> None:
     reports, deliveries, result = make_result(in_python, 3)
     told: list[Any] = []
     for delivery in deliveries:
-        delivery.callback = lambda error, message: told.append((error, message.value(), message.offset()))
+        delivery.callback = lambda error, message: told.append(
+            (error, message.value(), message.offset(), message.partition(), message.timestamp()[1])
+        )
+    assert len(result.listeners) == 1
     result.done()
     assert reports.unreported() == 3
     assert reports.serve() == 3
-    assert told == [(None, b"0", 100), (None, b"1", 101), (None, b"2", 102)]
+    assert told == [(None, b"0", 100, 2, 7), (None, b"1", 101, 2, 8), (None, b"2", 102, 2, 9)]
     assert reports.unreported() == 0
     assert reports.serve() == 0
 
 
 @pytest.mark.parametrize("in_python", [False, True])
 def test_listeners_of_other_kinds_are_called_beside_deliveries(in_python: bool) -> None:
-    reports, deliveries, result = make_result(in_python, 3)
+    reports, deliveries, result = make_result(in_python, 4, added=False)
     other: list[Any] = []
-    result.listeners[1] = (result.listeners[1][0], lambda _, metadata: other.append(metadata.offset), True)
+    told: list[Any] = []
+
+    def own(_error: Any, metadata: Any) -> None:
+        other.append(metadata.offset)
+
+    for index, on_delivery in enumerate((deliveries[0], own, deliveries[2], deliveries[3])):
+        deliveries[index].callback = lambda _error, message: told.append(message.offset())
+        add_delivery(result.listeners, FutureRecordMetadata(result, index, 7, -1, 1), on_delivery)
     result.listeners.append((result.listeners[0][0], lambda future: other.append(future.index), False))
     result.done()
     assert other == [0, 101]
-    assert sorted(delivery.offset for delivery in deliveries) == [-1001, 100, 102]
-    assert reports.serve() == 2
+    assert reports.serve() == 3
+    assert told == [100, 102, 103]
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_messages_of_split_batches_are_reported_once_with_their_own_offsets(in_python: bool) -> None:
+    reports, deliveries, result = make_result(in_python, 6)
+    told: list[Any] = []
+    for delivery in deliveries:
+        delivery.callback = lambda error, message: told.append(
+            (message.value(), message.offset(), message.timestamp()[1], error and error.code())
+        )
+    parts = [ProduceRequestResult(Native("t", 2)) for _ in range(3)]
+    places = [(0, parts[0]), (1, parts[1]), (5, parts[2])]
+    result.split(places)
+    result.split(places)  # as after an exception
+    deeper = [ProduceRequestResult(Native("t", 2)) for _ in range(2)]
+    parts[1].split([(0, deeper[0]), (3, deeper[1])])
+    for part, offset, count in ((parts[0], 10, 1), (deeper[0], 20, 3), (deeper[1], 30, 1)):
+        part.set(offset, -1)
+        part.record_count = count
+        part.done()
+    parts[2].set(-1, -1, lambda _: NotEnoughReplicasError("few"))
+    parts[2].record_count = 1
+    parts[2].done()
+    assert reports.serve() == 6
+    assert told == [
+        (b"0", 10, 7, None),
+        (b"1", 20, 8, None),
+        (b"2", 21, 9, None),
+        (b"3", 22, 10, None),
+        (b"4", 30, 11, None),
+        (b"5", None, 12, 19),
+    ]
 
 
 @pytest.mark.parametrize("in_python", [False, True])
@@ -181,15 +228,23 @@ def test_reports_admit_up_to_the_limit(in_python: bool) -> None:
     assert reports.admit(b"1")
 
 
-def test_a_delivery_that_was_purged_keeps_its_error() -> None:
-    _, deliveries, result = make_result(False, 1)
+@pytest.mark.parametrize("in_python", [False, True])
+def test_a_message_that_was_reported_with_an_error_is_not_reported_again(in_python: bool) -> None:
+    reports, deliveries, result = make_result(in_python, 2)
+    told: list[Any] = []
+    for delivery in deliveries:
+        delivery.callback = lambda error, message: told.append((error, message.offset()))
     purged = deliveries[0].error = KafkaError(KafkaError._PURGE_QUEUE)
+    reports.add([deliveries[0]])
     result.done()
-    assert deliveries[0].error is purged
-    assert deliveries[0].offset == -1001
+    reports.serve()
+    assert told == [(purged, None), (None, 101)]
+    assert reports.unreported() == 0
 
 
-@pytest.mark.parametrize("arguments", [{"partition": "1"}, {"timestamp": 1.5}, {"timestamp": 2**63}, {"value": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{"partition": "1"}, {"timestamp": 1.5}, {"timestamp": 2**63}, {"value": 1}, {"partition": 2**31}]
+)
 def test_wrong_arguments_of_produce_count_no_message(arguments: dict[str, Any]) -> None:
     with Producer({"bootstrap.servers": "127.0.0.1:1"}) as producer:
         for method in (ProducingState.produce, python_form(ProducingState).produce):

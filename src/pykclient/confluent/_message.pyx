@@ -7,10 +7,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT32_MAX, int64_t
 
 from pykclient._consumer_record cimport RecordObject
-from pykclient.producer._outbox cimport FutureState, ResultState
+from pykclient.producer._outbox cimport FutureState, ResultState, SharedDelivery
+from pykclient.record._append_state cimport is_plain, is_timestamp
 
 from collections import deque
 from types import GenericAlias
@@ -224,14 +225,14 @@ cdef class ConsumingState:
 
 @cython.final
 @cython.no_gc
-@cython.freelist(1024)
-cdef class Delivery:
+cdef class Delivery(SharedDelivery):
     """A message that is being sent. It lives until it is reported, so a reference cycle through it ends by itself."""
 
-    cdef public object callback, topic, key, headers, error, partition
+    cdef public object callback, topic, key, headers, error
     cdef public bytes value
     cdef public Reports reports
-    cdef public int64_t started_ms, latency_ms, offset, timestamp_ms
+    cdef list _followers  # None as long as there are none
+    cdef public int64_t started_ms, latency_ms, offset, timestamp_ms, partition
 
     def __init__(
         self, Reports reports not None, topic, value, key, headers, partition, int64_t timestamp_ms, callback
@@ -248,59 +249,60 @@ cdef class Delivery:
         self.latency_ms = -1
         self.offset = no_offset
 
+    @property
+    def followers(self):
+        return [] if self._followers is None else self._followers
+
     def message(self):
-        return message_of(self)
+        return message_of(
+            self,
+            None if self.latency_ms < 0 else self.latency_ms / 1000.0,
+            self.timestamp_ms,
+        )
 
     def __call__(self, error, metadata):
         return call_python(self, error, metadata)
 
-    def take_batch(self, list listeners not None):
-        cdef int64_t now_ms = monotonic_clock_ms()
-        cdef list settled = []
-        cdef tuple entry
-        cdef FutureState future
-        cdef Delivery delivery
-        cdef ResultState result, last_result = None
-        cdef Py_ssize_t index
-        cdef object error, partition = None, found
-        try:
-            while listeners:
-                entry = <tuple?>listeners[len(listeners) - 1]
-                if (
-                    type(entry[1]) is not Delivery
-                    or (<Delivery>entry[1]).reports is not self.reports
-                    or not isinstance(entry[0], FutureState)
-                ):
-                    break
-                listeners.pop()
-                future = <FutureState>entry[0]
-                delivery = <Delivery>entry[1]
-                index = future.index
-                result = <ResultState?>future._result
-                if result.parts is not None:
-                    found, index = (<object>future).locate()
-                    result = <ResultState?>found
-                if result is not last_result:
-                    partition = result.topic_partition.partition
-                    last_result = result
-                error = None if result.error_for is None else result.error_for(index)
-                if settle(
-                    delivery,
-                    error,
-                    partition,
-                    result.base_offset if result.base_offset < 0 else result.base_offset + index,
-                    future._timestamp_ms if result.log_append_time_ms < 0 else result.log_append_time_ms,
-                    now_ms,
-                ):
-                    settled.append(delivery)
-        finally:
-            self.reports.add(settled)
+    cpdef bint takes(self, on_delivery, int64_t timestamp_ms) except -1:
+        cdef Delivery other
+        if type(on_delivery) is not Delivery:
+            return False
+        other = <Delivery>on_delivery
+        if other.reports is not self.reports:
+            return False
+        other.timestamp_ms = timestamp_ms
+        if self._followers is None:
+            self._followers = []
+        self._followers.append(other)
+        return True
 
-    def _settle(self, error, partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms):
+    def after(self, Py_ssize_t count):
+        cdef Delivery first = <Delivery?>self._followers[count - 1]
+        first._followers = self._followers[count:]
+        return first
+
+    def take(self, FutureState future not None):
+        cdef object found
+        cdef ResultState result = <ResultState?>future._result
+        cdef Py_ssize_t index = future.index, most
+        cdef list deliveries = [] if self._followers is None else self._followers
+        if result.parts is not None:
+            found, index = (<object>future).locate()
+            result = <ResultState?>found
+        if future._timestamp_ms >= 0:
+            self.timestamp_ms = future._timestamp_ms
+        self._followers = None
+        deliveries.insert(0, self)
+        most = max(1, result.record_count - index)
+        if len(deliveries) > most:
+            del deliveries[most:]  # the followers from ``after`` on, which are in another batch
+        self.reports.add(deliveries, result, index)
+
+    def settle(self, error, int64_t partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms):
         return settle(self, error, partition, offset, timestamp_ms, now_ms)
 
 
-cdef Message message_of(Delivery delivery):
+cdef Message message_of(Delivery delivery, object latency, object timestamp):
     cdef Message message = new_message()
     message._topic = delivery.topic
     message._partition = None if delivery.partition < 0 else delivery.partition
@@ -308,8 +310,8 @@ cdef Message message_of(Delivery delivery):
     message._key = delivery.key
     message._value = delivery.value
     message._timestamp_type = create_time
-    message._timestamp = delivery.timestamp_ms
-    message._latency = None if delivery.latency_ms < 0 else delivery.latency_ms / 1000.0
+    message._timestamp = timestamp
+    message._latency = latency
     if delivery.headers is not None:
         message.set_headers(delivery.headers)
     if delivery.error is not None:
@@ -318,7 +320,7 @@ cdef Message message_of(Delivery delivery):
 
 
 cdef bint settle(
-    Delivery delivery, object error, object partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms
+    Delivery delivery, object error, int64_t partition, int64_t offset, int64_t timestamp_ms, int64_t now_ms
 ) except -1:
     if delivery.error is not None:
         return False
@@ -331,6 +333,20 @@ cdef bint settle(
     else:
         delivery.error = delivery.reports.error_of(error)
     return True
+
+
+@cython.final
+cdef class Outcome:
+    cdef public list deliveries
+    cdef public ResultState result
+    cdef public Py_ssize_t first_index, at
+    cdef public int64_t now_ms
+
+    def __init__(self, list deliveries not None, ResultState result, Py_ssize_t first_index):
+        self.deliveries = deliveries
+        self.result = result
+        self.first_index = first_index
+        self.now_ms = monotonic_clock_ms()
 
 
 cdef class Reports:
@@ -378,47 +394,68 @@ cdef class Reports:
     def unreported_bytes(self):
         return self._unreported_bytes
 
-    cpdef add(self, list settled):
-        if settled:
-            self._queue.append(settled)
-            self._wake()
+    cpdef add(self, list deliveries, ResultState result=None, Py_ssize_t first_index=0):
+        self._queue.append(Outcome(deliveries, result, first_index))
+        self._wake()
 
     def __len__(self):
         return len(self._queue)
 
     cpdef Py_ssize_t serve(self) except -1:
         cdef Py_ssize_t served = 0, left = len(self._queue)
-        cdef list settled
+        cdef Outcome outcome
         while left > 0:
             left -= 1
             try:
-                settled = self._queue.popleft()
+                outcome = <Outcome?>self._queue.popleft()
             except IndexError:  # another thread serves them, too
                 break
-            served += self.serve_batch(settled)
+            served += self.serve_batch(outcome)
         return served
 
-    cdef Py_ssize_t serve_batch(self, list settled) except -1:
-        cdef Py_ssize_t at = 0, count = len(settled)
+    cdef Py_ssize_t serve_batch(self, Outcome outcome) except -1:
+        cdef list deliveries = outcome.deliveries
+        cdef ResultState result = outcome.result
+        cdef Py_ssize_t begun = outcome.at, count = len(deliveries)
+        cdef Py_ssize_t index
         cdef Delivery delivery
-        cdef object callback
+        cdef object callback, error_for, error, latency = None, timestamp = None
+        cdef int64_t latency_ms = -1, timestamp_ms = -1, partition = -1, base_offset = -1
+        if result is not None:
+            error_for = result.error_for
+            partition = result.topic_partition.partition
+            base_offset = result.base_offset
         try:
-            while at < count:
-                delivery = <Delivery?>settled[at]
-                at += 1
+            while outcome.at < count:
+                delivery = <Delivery?>deliveries[outcome.at]
+                index = outcome.first_index + outcome.at
+                outcome.at += 1
+                if result is not None:
+                    error = None if error_for is None else error_for(index)
+                    if not settle(
+                        delivery,
+                        error,
+                        partition,
+                        base_offset if base_offset < 0 else base_offset + index,
+                        result.log_append_time_ms,
+                        outcome.now_ms,
+                    ):
+                        continue
                 self.uncount_one(delivery.value)
                 callback = delivery.callback
                 delivery.callback = None
                 if callback is not None and not (self._errors_only and delivery.error is None):
-                    callback(delivery.error, message_of(delivery))
+                    # Messages in a row were sent in the same millisecond, mostly.
+                    if delivery.latency_ms != latency_ms:
+                        latency_ms = delivery.latency_ms
+                        latency = None if latency_ms < 0 else latency_ms / 1000.0
+                    if timestamp is None or delivery.timestamp_ms != timestamp_ms:
+                        timestamp = timestamp_ms = delivery.timestamp_ms
+                    callback(delivery.error, message_of(delivery, latency, timestamp))
         finally:
-            if at < count:
-                self._queue.appendleft(settled[at:])
-        return count
-
-
-cdef inline bint is_plain(object value):
-    return value is None or type(value) is bytes
+            if outcome.at < count:
+                self._queue.appendleft(outcome)
+        return count - begun
 
 
 @cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
@@ -428,6 +465,7 @@ cdef class ProducingState:
     cdef public dict _counts
     cdef public int64_t _max_size, _next_tend_ms
     cdef public bint _keyless_stick
+    cdef int64_t _now_ms  # as of the last ``produce``, for the next ``poll``; 0 if there was none since the last one
 
     def produce(
         self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0, headers=None
@@ -435,16 +473,15 @@ cdef class ProducingState:
         cdef Delivery delivery
         cdef object partitions
         cdef Py_ssize_t size = 0
-        cdef int64_t timestamp_ms = 0
-        if type(timestamp) is int:
-            timestamp_ms = timestamp
+        cdef int64_t timestamp_ms = 0, number = 0
         if (
             type(topic) is not str
             or not is_plain(value)
             or not is_plain(key)
             or headers is not None
-            or type(partition) is not int
-            or type(timestamp) is not int
+            or not is_timestamp(partition, &number)
+            or not is_timestamp(timestamp, &timestamp_ms)
+            or number > INT32_MAX
             or self._send is None
         ):
             return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
@@ -460,7 +497,7 @@ cdef class ProducingState:
         delivery.topic = topic
         delivery.value = value
         delivery.key = key
-        delivery.partition = partition
+        delivery.partition = number
         delivery.timestamp_ms = timestamp_ms
         if callback:
             delivery.callback = callback
@@ -468,7 +505,7 @@ cdef class ProducingState:
             delivery.callback = on_delivery
         else:
             delivery.callback = self._default_callback
-        delivery.started_ms = monotonic_clock_ms()
+        delivery.started_ms = self._now_ms = monotonic_clock_ms()
         delivery.latency_ms = -1
         delivery.offset = no_offset
         hand_over(self, delivery, partitions)
@@ -478,11 +515,14 @@ cdef class ProducingState:
 
     def poll(self, timeout=-1):
         cdef Py_ssize_t served
+        # Most programs poll after each message, and the clock takes as long as the rest of that.
+        cdef int64_t now_ms = self._now_ms or monotonic_clock_ms()
+        self._now_ms = 0
         if (
             (type(timeout) is int or type(timeout) is float)
             and self._inner is not None
             and not self._event_queue
-            and monotonic_clock_ms() < self._next_tend_ms
+            and now_ms < self._next_tend_ms
         ):
             served = self._reports.serve()
             if served or not timeout:
@@ -495,7 +535,8 @@ cdef class ProducingState:
 
 cdef int hand_over(ProducingState state, Delivery delivery, object partitions) except -1:
     cdef object chosen = None
-    if state._send is None or delivery.partition >= partitions or delivery.partition < -1:
+    cdef int64_t count = partitions
+    if state._send is None or delivery.partition >= count or delivery.partition < -1:
         hand_over_python(state, delivery, partitions)
         return 0
     try:

@@ -12,7 +12,8 @@ from pykclient.confluent.events import deadline_of, remaining
 from pykclient.confluent.kafka_error import KafkaError, error_of, failure
 from pykclient.consumer_record import ConsumerRecord
 from pykclient.implementation import use_compiled
-from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
+from pykclient.producer.outbox import SharedDelivery
 from pykclient.system_time import monotonic_ms
 
 K = TypeVar("K")
@@ -275,17 +276,19 @@ class ConsumingState:
 # --- producing --------------------------------------------------------------------------------------------------------
 
 
-class Delivery:
+class Delivery(SharedDelivery):
     """A message that is being sent.
 
-    It is the ``on_delivery`` of its own record, and joins its producer's reports once its fate is known. The
-    application gets a Message, which is made when it is told: the compiled form hides deliveries from the garbage
-    collector, as there may be a hundred thousand.
+    It is the ``on_delivery`` of its own record, and that of a batch's first record takes those of the others: so the
+    sender does nothing for each of them, and passes them to their producer's reports together. The application gets a
+    Message, which is made when it is told: the compiled form hides deliveries from the garbage collector, as there may
+    be a hundred thousand.
     """
 
     __slots__ = (
         "callback",
         "error",
+        "followers",
         "headers",
         "key",
         "latency_ms",
@@ -321,6 +324,8 @@ class Delivery:
         self.latency_ms = -1
         self.offset = NO_OFFSET
         self.error: KafkaError | None = None
+        #: The messages of the next records of the batch, if this is the one whose ``on_delivery`` the batch has.
+        self.followers: list[Delivery] = []
 
     def message(self) -> Message[bytes, bytes]:
         """Return the message that the application is given."""
@@ -340,38 +345,31 @@ class Delivery:
         return message
 
     def __call__(self, error: Exception | None, metadata: Any) -> None:
-        """Take the outcome. Thread: the sender's."""
-        if self._settle(error, metadata.partition, metadata.offset, metadata.timestamp, monotonic_ms()):
+        """Take the outcome of a record that is not in a batch. Thread: any."""
+        if self.settle(error, metadata.partition, metadata.offset, metadata.timestamp, monotonic_ms()):
             self.reports.add([self])
 
-    def take_batch(self, listeners: list[tuple[FutureRecordMetadata, Any, bool]]) -> None:
-        """Take the outcomes of the last of ``listeners``, in the order of their records, and remove them.
+    def takes(self, on_delivery: Any, timestamp_ms: int) -> bool:
+        if type(on_delivery) is not type(self) or on_delivery.reports is not self.reports:
+            return False
+        on_delivery.timestamp_ms = timestamp_ms
+        self.followers.append(on_delivery)
+        return True
 
-        A batch's result calls this for the one that has the batch's first record, the last in the list.
-        """
-        now_ms = monotonic_ms()
-        settled: list[Delivery] = []
-        try:
-            while listeners:
-                future, delivery, _ = listeners[-1]
-                if not isinstance(delivery, Delivery) or delivery.reports is not self.reports:
-                    break
-                listeners.pop()
-                place, index = future.locate()
-                error = None if place.error_for is None else place.error_for(index)
-                append_time_ms = place.log_append_time_ms
-                if delivery._settle(
-                    error,
-                    place.topic_partition.partition,
-                    place.base_offset if place.base_offset < 0 else place.base_offset + index,
-                    future.timestamp_ms if append_time_ms < 0 else append_time_ms,
-                    now_ms,
-                ):
-                    settled.append(delivery)
-        finally:
-            self.reports.add(settled)
+    def after(self, count: int) -> Delivery:
+        first = self.followers[count - 1]
+        first.followers = self.followers[count:]
+        return first
 
-    def _settle(self, error: Exception | None, partition: int, offset: int, timestamp_ms: int, now_ms: int) -> bool:
+    def take(self, future: FutureRecordMetadata) -> None:
+        result, index = future.locate()
+        if future.timestamp_ms >= 0:
+            self.timestamp_ms = future.timestamp_ms
+        deliveries, self.followers = [self, *self.followers], []
+        # The followers from ``after`` on are in another batch.
+        self.reports.add(deliveries[: max(1, result.record_count - index)], result, index)
+
+    def settle(self, error: Exception | None, partition: int, offset: int, timestamp_ms: int, now_ms: int) -> bool:
         """Note the outcome; return False if there was one before."""
         if self.error is not None:
             return False
@@ -403,6 +401,19 @@ def delivery_error(error: Exception) -> KafkaError:
     if isinstance(error, KafkaTimeoutError) and not isinstance(error, BrokerError):
         return error_of(error, KafkaError._MSG_TIMED_OUT)
     return error_of(error)
+
+
+class Outcome:
+    """The outcome of adjacent messages of a batch: those from ``at`` on still have to be reported. Thread: owner."""
+
+    __slots__ = ("at", "deliveries", "first_index", "now_ms", "result")
+
+    def __init__(self, deliveries: list[Delivery], result: ProduceRequestResult | None, first_index: int) -> None:
+        self.deliveries = deliveries
+        self.result = result
+        self.first_index = first_index
+        self.now_ms = monotonic_ms()
+        self.at = 0
 
 
 class Reports:
@@ -437,8 +448,8 @@ class Reports:
         self._errors_only = errors_only
         self._wake = wake
         self.error_of = error_of
-        #: Lists of messages in order; each is that of a batch.
-        self._queue: deque[list[Delivery]] = deque()
+        #: The messages of a batch each, in order.
+        self._queue: deque[Outcome] = deque()
         self._counted = 0
         self._served = 0
         self._unreported_bytes = 0
@@ -469,11 +480,10 @@ class Reports:
         """Return the bytes of the messages that were not reported yet."""
         return self._unreported_bytes
 
-    def add(self, settled: list[Delivery]) -> None:
-        """Add messages whose fate is known."""
-        if settled:
-            self._queue.append(settled)
-            self._wake()
+    def add(self, deliveries: list[Delivery], result: ProduceRequestResult | None = None, first_index: int = 0) -> None:
+        """Add messages whose fate is known: the records of ``result`` from ``first_index`` on, if there is one."""
+        self._queue.append(Outcome(deliveries, result, first_index))
+        self._wake()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -493,20 +503,30 @@ class Reports:
             served += self._serve_batch(settled)
         return served
 
-    def _serve_batch(self, settled: list[Delivery]) -> int:
-        at, count = 0, len(settled)
+    def _serve_batch(self, outcome: Outcome) -> int:
+        deliveries, result = outcome.deliveries, outcome.result
+        begun, count = outcome.at, len(deliveries)
         try:
-            while at < count:
-                delivery = settled[at]
-                at += 1
+            while outcome.at < count:
+                delivery = deliveries[outcome.at]
+                index = outcome.first_index + outcome.at
+                outcome.at += 1
+                if result is not None and not delivery.settle(
+                    None if result.error_for is None else result.error_for(index),
+                    result.topic_partition.partition,
+                    result.base_offset if result.base_offset < 0 else result.base_offset + index,
+                    result.log_append_time_ms,
+                    outcome.now_ms,
+                ):
+                    continue
                 self.forget(delivery.value)
                 callback, delivery.callback = delivery.callback, None
                 if callback is not None and not (self._errors_only and delivery.error is None):
                     callback(delivery.error, delivery.message())
         finally:
-            if at < count:
-                self._queue.appendleft(settled[at:])
-        return count
+            if outcome.at < count:
+                self._queue.appendleft(outcome)
+        return count - begun
 
 
 class ProducingState:
@@ -557,6 +577,8 @@ class ProducingState:
         for number in (partition, timestamp):
             if not isinstance(number, int):
                 raise TypeError(f"{type(number).__name__!r} object cannot be interpreted as an integer")
+        if not -(2**31) <= partition < 2**31:
+            raise OverflowError(f"signed integer is {'less than minimum' if partition < 0 else 'greater than maximum'}")
         if not -(2**63) <= timestamp < 2**63:
             raise OverflowError("Python int too large to convert to C long")
         pairs = None if headers is None else header_pairs(headers)

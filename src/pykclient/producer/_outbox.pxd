@@ -137,13 +137,7 @@ cdef class TxnPartitionState:
 
 
 cdef class SharedDelivery:
-    pass
-
-
-cdef inline bint is_shared(list listeners, object on_delivery):
-    """Return whether the batch's last record has the same delivery, and shares it (Python: add_delivery)."""
-    cdef Py_ssize_t count = len(listeners)
-    return count > 0 and (<tuple>listeners[count - 1])[1] is on_delivery and isinstance(on_delivery, SharedDelivery)
+    cpdef bint takes(self, on_delivery, int64_t timestamp_ms) except -1
 
 
 cdef struct Place:

@@ -20,8 +20,6 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident,
     PyThread_release_lock,
 )
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t
 
 from pykclient.record._append_state cimport (
@@ -67,6 +65,15 @@ cdef extern from *:
     #define IS_FREE_THREADED 0
     #endif
 
+    /* Until Python 3.11, any allocation of a tuple may start the garbage collector, and that a __del__. */
+    #if PY_VERSION_HEX < 0x030C0000
+    #define pause_collector PyGC_Disable
+    static inline void resume_collector(int was_enabled) { if (was_enabled) PyGC_Enable(); }
+    #else
+    static inline int pause_collector(void) { return 0; }
+    static inline void resume_collector(int was_enabled) {}
+    #endif
+
     /* Memory of dead futures, for the next ones: most programs drop the future of each ``send`` at once. Allocating
      * one, and having the garbage collector track it and forget it, costs as much as appending a record. Only the GIL
      * guards this, so builds without one keep none. A spare object's _result is None. */
@@ -108,6 +115,8 @@ cdef extern from *:
     }
     """
     bint IS_FREE_THREADED
+    int pause_collector()
+    void resume_collector(int was_enabled)
     void keep_spare_futures(object type, Py_ssize_t result_offset)
     object new_future_of(object type, object no_arguments)
     bint PyObject_IS_GC(object value)
@@ -513,8 +522,8 @@ cdef class BatchState:
                     return None
                 if size != LACKS_MEMORY:
                     future = new_future(self, timestamp, key, value, size)
-                    if on_delivery is not None and not is_shared(self.produce_future.listeners, on_delivery):
-                        self.produce_future.listeners.append((future, on_delivery, True))
+                    if on_delivery is not None:
+                        add_delivery(self.produce_future.listeners, future, on_delivery)
                     return future
         return try_append_python(self, timestamp_ms, key, value, headers, on_delivery)
 
@@ -597,7 +606,39 @@ cdef class TxnPartitionState:
 
 
 cdef class SharedDelivery:
-    """An ``on_delivery`` shared by adjacent records of a batch, stored and called once."""
+    """An ``on_delivery`` of adjacent records of a batch, which is stored with the first one's future, and told once."""
+
+    cpdef bint takes(self, on_delivery, int64_t timestamp_ms) except -1:
+        return on_delivery is self
+
+    def after(self, count):
+        return self
+
+    def take(self, future):
+        raise NotImplementedError
+
+
+cdef int add_delivery(list listeners, FutureState future, object on_delivery) except -1:
+    """Do what Python's ``add_delivery`` does. The caller holds the queue's lock, which a ``__del__`` might need."""
+    cdef Py_ssize_t count = len(listeners)
+    cdef object last
+    cdef tuple entry
+    cdef int was_enabled
+    if count:
+        last = (<tuple>listeners[count - 1])[1]
+        if isinstance(last, SharedDelivery) and (
+            last is on_delivery or (<SharedDelivery>last).takes(on_delivery, future._timestamp_ms)
+        ):
+            return 0
+    was_enabled = pause_collector()
+    try:
+        entry = (future, on_delivery, True)
+    finally:
+        resume_collector(was_enabled)
+    if not PyObject_IS_GC(on_delivery):
+        PyObject_GC_UnTrack(<PyObject *>entry)  # as the collector would, but before it looks at thousands of them
+    listeners.append(entry)
+    return 0
 
 
 # --- records on their way into batches ---------------------------------------------------------------------------------
@@ -733,11 +774,6 @@ cdef class Outbox:
         cdef BatchState batch
         cdef Py_ssize_t count
         cdef int64_t size
-        # Created before taking the lock: a new tuple may start the garbage collector, and that a __del__ that calls
-        # send().
-        cdef tuple entry = None if on_delivery is None else (None, on_delivery, True)
-        if entry is not None and not PyObject_IS_GC(on_delivery):
-            PyObject_GC_UnTrack(<PyObject *>entry)  # as the collector would, but before it looks at thousands of them
         cdef int was_free = queue.lock.acquire()
         try:
             count = len(queue.batches)
@@ -761,11 +797,8 @@ cdef class Outbox:
                         place.full = <PyObject *>queue
                     elif size > 0:
                         future = new_future(batch, timestamp, key, value, size)
-                        if entry is not None and not is_shared(batch.produce_future.listeners, on_delivery):
-                            Py_INCREF(future)
-                            PyTuple_SET_ITEM(entry, 0, future)
-                            Py_DECREF(None)  # the future has replaced it
-                            batch.produce_future.listeners.append(entry)
+                        if on_delivery is not None:
+                            add_delivery(batch.produce_future.listeners, future, on_delivery)
                         if sticky is not None:
                             if sticky.produced_bytes + size < self.switch_at:
                                 sticky.produced_bytes += size
@@ -842,7 +875,6 @@ cdef FutureState start_batch(
     cdef FutureState future = None
     cdef Loan loan
     cdef object found
-    cdef tuple entry
     cdef int64_t number = place.number
     cdef int64_t size, alone, now_ms
     cdef bint is_due
@@ -870,9 +902,6 @@ cdef FutureState start_batch(
         now_ms = outbox.clock.now_ms()
         batch = new_batch(outbox, queue.topic_partition, loan.buffer, size, now_ms)
         batch.loan = loan
-        # Created before taking the lock: a new tuple may start the garbage collector, and that a __del__ that calls
-        # send().
-        entry = None if on_delivery is None else (None, on_delivery, True)
         queue.lock.acquire()
         try:
             count = len(queue.batches)
@@ -890,11 +919,8 @@ cdef FutureState start_batch(
             ):
                 return None
             future = new_future(batch, timestamp, key, value, batch._builder._uncompressed_size)
-            if entry is not None:
-                Py_INCREF(future)
-                PyTuple_SET_ITEM(entry, 0, future)
-                Py_DECREF(None)  # the future has replaced it
-                batch.produce_future.listeners.append(entry)
+            if on_delivery is not None:
+                add_delivery(batch.produce_future.listeners, future, on_delivery)
             if sticky is not None:
                 sticky.produced_bytes += estimated_size(batch._builder)
             outbox.incomplete[batch] = None

@@ -42,8 +42,6 @@ _new_metadata: Callable[[tuple[object, ...]], RecordMetadata] = partial(tuple.__
 Listener = Callable[["FutureRecordMetadata"], object]
 
 #: The ``on_delivery`` of ``send``: called with the error or None, and the metadata, whose offset is -1 after an error.
-#: If that of a batch's first record has a method ``take_batch(entries)``, this is called first, once for the batch: it
-#: takes its own outcome and those of its kind off the end of the list, and the others are called as usual.
 OnDelivery = Callable[[Exception | None, RecordMetadata], object]
 
 #: A future, a callable to tell once it is done, and whether that is an OnDelivery rather than a Listener.
@@ -74,6 +72,13 @@ class BatchDelivery(SharedDelivery):
     ) -> None:
         """Handle the outcome of a batch: its deliveries in order, and its first record's error or metadata."""
         raise NotImplementedError
+
+    def __call__(self, error: Exception | None, metadata: RecordMetadata) -> None:
+        """Handle the outcome of the records, as that of the first one."""
+        raise NotImplementedError
+
+    def take(self, future: FutureRecordMetadata) -> None:
+        future.deliver(self)
 
 
 class ProduceRequestResult(ResultState):
@@ -119,9 +124,6 @@ class ProduceRequestResult(ResultState):
             if isinstance(delivery, BatchDelivery) and delivery.sees_batches:
                 deliveries = [other for _, other, _ in reversed(listeners) if isinstance(other, BatchDelivery)]
                 first.deliver(partial(delivery.batch_delivered, deliveries, self))
-            take_batch = getattr(delivery, "take_batch", None)
-            if take_batch is not None:
-                take_batch(listeners)
             # Any BaseException is caught: sys.exit() in a callback, or asyncio's CancelledError, would end the sender's
             # thread.
             run_listeners(listeners, BaseException)
@@ -483,7 +485,9 @@ def run_listeners(listeners: list[Entry], logged: type[BaseException] = Exceptio
     while listeners:
         future, function, is_delivery = listeners.pop()
         try:
-            if is_delivery:
+            if isinstance(function, SharedDelivery):
+                function.take(future)
+            elif is_delivery:
                 future.deliver(function)
             else:
                 function(future)
@@ -501,14 +505,16 @@ def _share_across(whole: ProduceRequestResult, parts: list[tuple[int, ProduceReq
     A second call changes nothing.
     """
     shared: SharedDelivery | None = None
+    begun = 0  # the place in the whole batch of the first record that ``shared`` stands for
     for start, part in parts:
         listeners = part.listeners
-        if shared is not None and (not listeners or listeners[0][0].index != start):
+        if shared is not None and (not listeners or listeners[0][0].locate()[1]):
             first = FutureRecordMetadata(whole, start, NO_TIMESTAMP, -1, -1)
-            listeners.insert(0, (first, shared, True))  # type: ignore[arg-type]
+            listeners.insert(0, (first, shared.after(start - begun), True))  # type: ignore[arg-type]
         if listeners:
-            last = listeners[-1][1]
+            future, last, _ = listeners[-1]
             shared = last if isinstance(last, SharedDelivery) else None
+            begun = start + future.locate()[1]
 
 
 def _log_failure(future: FutureRecordMetadata) -> None:

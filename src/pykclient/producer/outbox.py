@@ -249,16 +249,28 @@ class PoolState:
 
 
 class SharedDelivery:
-    """An ``on_delivery`` shared by adjacent records of a batch, stored and called once."""
+    """An ``on_delivery`` of adjacent records of a batch, which is stored with the first one's future, and told once."""
 
     __slots__ = ()
 
+    def takes(self, on_delivery: Any, timestamp_ms: int) -> bool:
+        """Stand for the batch's next record, too; return False if its ``on_delivery`` must be stored."""
+        return on_delivery is self
 
-def add_delivery(listeners: list[Any], future: FutureState, on_delivery: Callable[..., object]) -> None:
-    """Add the ``on_delivery`` of a batch's next record to the listeners, unless the previous record shares it."""
-    if listeners and listeners[-1][1] is on_delivery and isinstance(on_delivery, SharedDelivery):
-        return
-    listeners.append((future, on_delivery, True))
+    def after(self, count: int) -> SharedDelivery:
+        """Return the delivery of all records but the first ``count``, once a split has moved them to another batch."""
+        return self
+
+    def take(self, future: Any) -> None:
+        """Take the outcome of the records; ``future`` is the first one's, and done. Thread: the sender's."""
+        raise NotImplementedError
+
+
+def add_delivery(listeners: list[Any], future: Any, on_delivery: Callable[..., object]) -> None:
+    """Add the ``on_delivery`` of a batch's next record to the listeners, unless that of the previous one takes it."""
+    last = listeners[-1][1] if listeners else None
+    if not isinstance(last, SharedDelivery) or not last.takes(on_delivery, future.timestamp_ms):
+        listeners.append((future, on_delivery, True))
 
 
 def put_last_first(listeners: list[Any]) -> None:
