@@ -115,7 +115,7 @@ Admin(bootstrap_server="x")  # Unexpected keyword argument "bootstrap_server" .*
 AIOKafkaAdminClient(bootstrap_server="x")  # Unexpected keyword argument "bootstrap_server" .*; did you mean "bootstrap_servers"\\?
 KafkaAdminClient(request_timeout_ms="5")  # Argument "request_timeout_ms" to "KafkaAdminClient" has incompatible type "str"; expected "float"
 Admin(group_id="g")  # Unexpected keyword argument "group_id" for "Admin"
-KafkaProducer().send("t", "text")  # Argument 2 to "send" of "SendMethods" has incompatible type "str"; expected "bytes \\| None"
+KafkaProducer().send("t", "text")  # Argument 2 to "send" of "SendState" has incompatible type "str"; expected "bytes \\| None"
 KafkaProducer(value_serializer=dumps).send("t", [1])  # Argument 2 to "send" .* expected "dict\\[str, int\\] \\| None"
 AIOKafkaProducer(linger_m=5)  # Unexpected keyword argument "linger_m" .*; did you mean "linger_ms"\\?
 AIOKafkaProducer(linger_ms="5")  # No overload variant of "AIOKafkaProducer" matches argument type "str"

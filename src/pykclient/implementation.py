@@ -59,10 +59,9 @@ def use_compiled(name: str) -> None:
     """Replace functions and classes of the module ``name`` by their compiled forms, if those are in use.
 
     The compiled form of ``package/module.py`` is built from ``package/_module.pyx`` (PEP 399). All names that it shares
-    with the module are replaced. If a class of the compiled form is a plain one, without fields in C, only its methods
-    replace those of the module's class. The module calls this in its last line, because the compiled form imports
-    constants and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class
-    has a module of its own.
+    with the module are replaced. The module calls this in its last line, because the compiled form imports constants
+    and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class has a
+    module of its own.
 
     Raises:
         ImportError: the compiled form is missing, and ``c`` was forced; or it was imported before the module.
@@ -86,21 +85,8 @@ def use_compiled(name: str) -> None:
         python, chosen = module[shared], getattr(found, shared)
         if shared.startswith("__") or chosen is python:
             continue
-        if isinstance(chosen, type) and "__weakref__" in vars(chosen):
-            _use_methods(python, chosen)
-        else:
-            module[shared] = chosen
-            _python_forms[chosen] = python
-
-
-def _use_methods(python: type, compiled: type) -> None:
-    """Replace methods of a class by those of the same name in ``compiled``, which take over their documentation."""
-    for name, chosen in vars(compiled).items():
-        if not name.startswith("__"):
-            method = vars(python)[name]
-            chosen.__doc__, chosen.__annotations__ = method.__doc__, method.__annotations__
-            setattr(python, name, chosen)
-            _python_forms[chosen] = method
+        module[shared] = chosen
+        _python_forms[chosen] = python
 
 
 #: The compiled modules that their Python modules have asked for.

@@ -26,6 +26,7 @@ from pykclient.exporters.opentelemetry import (
     processing,
 )
 from pykclient.implementation import python_form
+from pykclient.producer.send import SendState
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import ConsumerRecord, TopicPartition
 from tests.support.mock_clock import MockClock
@@ -161,7 +162,7 @@ def test_by_default_a_batch_has_one_span_and_its_records_the_context_they_are_se
         client_id="p",
         interceptor_classes=[TracingProducerInterceptor(tracer)],
     ) as producer:
-        send: Any = partial(python_form(KafkaProducer.send), producer) if python else producer.send
+        send: Any = partial(python_form(SendState).send, producer) if python else producer.send
         with tracer.start_as_current_span("first") as first:
             futures = [send(topic, b"%d" % number, partition=0) for number in range(200)]
             send(topic, b"own", headers=[("app", b"1")], partition=0)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pykclient import KafkaProducer
 from pykclient.implementation import python_form
 from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
+from pykclient.producer.send import SendState
 from pykclient.types import Header, ProducerRecord
 from tests.producer.harness import TOPIC
 from tests.producer.test_kafka_producer import Make, make
@@ -36,7 +36,7 @@ class Common(ProducerInterceptor):
 def test_records_get_common_headers(make: Make, python: bool) -> None:
     first, second = Common(("trace", b"1"), ("baggage", b"b")), Common(("tenant", b"t"))
     producer, brokers = make(interceptor_classes=[first, second], linger_ms=60_000)
-    send: Any = partial(python_form(KafkaProducer.send), producer) if python else producer.send
+    send: Any = partial(python_form(SendState).send, producer) if python else producer.send
     heard: list[int] = []
     common = (*first.headers, *second.headers)
     own = ("app", b"x")

@@ -7,8 +7,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 
-from pykclient.producer._outbox cimport FutureState, Place, Route, SendState
-from pykclient.producer._send cimport SendPath, append_in_new_batch, append_plain, checked_route
+from pykclient.producer._outbox cimport FutureState, Place, Route
+from pykclient.producer._send cimport SendPath, SendState, append_in_new_batch, append_plain, checked_route
 from pykclient.record._append_state cimport is_plain, size_of_headers, unchanging
 
 from _asyncio import Future as AsyncioFuture

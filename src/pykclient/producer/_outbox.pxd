@@ -195,10 +195,6 @@ cdef class Outbox:
     )
 
 
-cdef class SendState:
-    cdef object path  # read it in a critical section: another thread may replace it
-
-
 cdef int64_t size_alone(object key, object value, Py_ssize_t headers_size) noexcept
 cdef FutureState start_batch(
     Outbox outbox,

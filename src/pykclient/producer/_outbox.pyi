@@ -8,7 +8,6 @@ from pykclient.producer.outbox import (
     PoolState as PoolState,
     QueueState as QueueState,
     ResultState as ResultState,
-    SendState as SendState,
     SharedDelivery as SharedDelivery,
     StickyPartitionInfo as StickyPartitionInfo,
     StickyState as StickyState,

@@ -20,7 +20,7 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident,
     PyThread_release_lock,
 )
-from libc.stdint cimport int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from pykclient.record._append_state cimport (
     LACKS_MEMORY,
@@ -37,7 +37,7 @@ from pykclient.record._append_state cimport (
     takes_default_records,
     unchanging,
 )
-from pykclient.record._memory_records_builder cimport close_plain
+from pykclient.record._default_record_batch cimport put_header
 from pykclient.record._record_writing cimport size_of_bytes
 
 from collections import deque
@@ -47,7 +47,10 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.producer import outbox as python
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.record.compression import NO_COMPRESSION
+from pykclient.record.compression_type import CompressionType
+from pykclient.record.default_record_batch import compute_attributes
 from pykclient.record.record_batch import (
+    CURRENT_MAGIC_VALUE,
     MAX_INT32,
     MAX_RECORD_OVERHEAD,
     NO_PRODUCER_EPOCH,
@@ -56,6 +59,7 @@ from pykclient.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
 )
 from pykclient.reentry import HERE, interrupting
+from pykclient.types import CREATE_TIME
 
 cdef extern from *:
     """
@@ -137,6 +141,10 @@ cdef int64_t overhead_alone = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
 cdef int64_t forever_ms = FOREVER_MS, rest_ms = python.REST_MS, max_sequence = MAX_INT32
 cdef int no_epoch = NO_PRODUCER_EPOCH, no_sequence = NO_SEQUENCE
 cdef Py_ssize_t most_outdated = python.MOST_OUTDATED
+cdef int64_t batch_overhead = RECORD_BATCH_OVERHEAD, max_int32 = MAX_INT32
+cdef int current_magic = CURRENT_MAGIC_VALUE, create_time = CREATE_TIME
+cdef int16_t plain_attributes = compute_attributes(CompressionType.NONE, CREATE_TIME)
+cdef int16_t attributes_in_transaction = compute_attributes(CompressionType.NONE, CREATE_TIME, True)
 cdef tuple _no_arguments = ()
 
 
@@ -559,6 +567,54 @@ cdef int decide(
     return 0
 
 
+cdef bint close_plain(AppendState state) except -1:
+    """Close a builder of uncompressed records of an application, as ``MemoryRecordsBuilder.close`` does.
+
+    Return False, with nothing changed, if the twin must close it.
+    """
+    cdef int64_t last_delta = state.last_offset - state.base_offset
+    if (
+        state.aborted
+        or state.is_closed
+        or state.magic != current_magic
+        or state.is_control_batch
+        or state._records is not state._buffer
+        or type(state._buffer) is not bytearray
+        or state._header_size != batch_overhead
+        or not 0 < state.num_records <= max_int32
+        or not (state.has_last_offset and state.has_base_timestamp and 0 <= last_delta <= max_int32)
+        or not state._uncompressed_size
+        or state._timestamp_type != create_time
+        or state._delete_horizon_ms >= 0
+        or not batch_overhead <= state._position <= min(PyByteArray_GET_SIZE(state._buffer), max_int32)
+        or state.compression is not no_compression
+    ):
+        return False
+    if state.producer_id == no_producer_id:
+        if state.is_transactional:
+            return False
+    elif not 0 <= state.producer_epoch <= 0x7FFF or state.base_sequence < 0:
+        return False
+    state._append_closed = True
+    put_header(
+        state._buffer,
+        state._position,
+        state.base_offset,
+        <int32_t>last_delta,
+        attributes_in_transaction if state.is_transactional else plain_attributes,
+        state.base_timestamp,
+        state._max_timestamp,
+        state.producer_id,
+        <int16_t>state.producer_epoch,
+        state.base_sequence,
+        state._partition_leader_epoch,
+        <int32_t>state.num_records,
+    )
+    state.compression_ratio = <double>(state._position - state._header_size) / state._uncompressed_size
+    state.is_closed = True
+    return True
+
+
 cdef int close_batch(BatchState batch) except -1:
     if not close_plain(batch._builder):
         close_python(batch)
@@ -807,20 +863,6 @@ cdef class Outbox:
         finally:
             queue.lock.release()
         return future
-
-
-cdef class SendState:
-    """The state of a KafkaProducer that its ``send`` reads first."""
-
-    @property
-    def _send_path(self):
-        with cython.critical_section(self):
-            return self.path
-
-    @_send_path.setter
-    def _send_path(self, value):
-        with cython.critical_section(self):
-            self.path = value
 
 
 cdef int64_t size_alone(object key, object value, Py_ssize_t headers_size) noexcept:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from pykclient.producer._outbox cimport FutureState, Outbox, Place, Route, SendState
+from pykclient.producer._outbox cimport FutureState, Outbox, Place, Route
 
 
 cdef class SendPath:
@@ -15,6 +15,10 @@ cdef class SendPath:
     cdef bint plain_values
     cdef bint ignore_keys
     cdef int64_t max_record_size
+
+
+cdef class SendState:
+    cdef object path  # read it in a critical section: another thread may replace it
 
 
 cdef Route checked_route(

@@ -1,1 +1,1 @@
-from pykclient.producer.send import SendPath as SendPath
+from pykclient.producer.send import SendPath as SendPath, SendState as SendState

@@ -15,7 +15,6 @@ from pykclient.producer._outbox cimport (
     Place,
     QueueState,
     Route,
-    SendState,
     StickyPartitionInfo,
     size_alone,
     start_batch,
@@ -23,9 +22,10 @@ from pykclient.producer._outbox cimport (
 from pykclient.producer.partitioner._hashing cimport murmur2_of
 from pykclient.record._append_state cimport is_plain, is_timestamp, size_of, size_of_headers, unchanging
 
+from types import GenericAlias
+
+from pykclient.producer import send as python
 from pykclient.producer.partitioner.hashing import POSITIVE
-from pykclient.producer.send import RECORD_OVERHEAD
-from pykclient.producer.send import SendMethods as PythonMethods
 
 cdef extern from *:
     """
@@ -40,9 +40,8 @@ cdef extern from *:
     """
     int64_t wall_clock_ms() nogil
 
-cdef int64_t record_overhead = RECORD_OVERHEAD
+cdef int64_t record_overhead = python.RECORD_OVERHEAD
 cdef int64_t positive = POSITIVE
-cdef object send_python = PythonMethods.send
 
 
 @cython.final
@@ -187,10 +186,22 @@ cdef FutureState append_in_new_batch(
     return future
 
 
-class SendMethods:
-    def send(
-        SendState self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
-    ):
+cdef class SendState:
+    """``send`` of a producer, and the path of its common records. Thread: any."""
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    @property
+    def _send_path(self):
+        with cython.critical_section(self):  # nothing with a GIL
+            return self.path
+
+    @_send_path.setter
+    def _send_path(self, value):
+        with cython.critical_section(self):
+            self.path = value
+
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
         cdef SendPath path
         cdef Route route
         cdef FutureState future
@@ -202,18 +213,18 @@ class SendMethods:
         with cython.critical_section(self):  # nothing with a GIL
             path = <SendPath>self.path
         if path is None:
-            return send_python(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         route = checked_route(path, topic, partition, timestamp_ms, &place, &timestamp)
         # The twin handles invalid arguments, before a serializer is called.
         if route is None or (on_delivery is not None and not callable(on_delivery)):
-            return send_python(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if path.share is not None:
             headers, on_delivery = path.share(headers, on_delivery)
         if headers is not None:
             written = unchanging(headers)
             headers_size = size_of_headers(written)
             if headers_size < 0:
-                return send_python(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if not (path.plain_keys and is_plain(key) and path.plain_values and is_plain(value)):
             try:
                 if not (path.plain_keys and is_plain(key)):
@@ -259,5 +270,10 @@ class SendMethods:
             if not has_timestamp and timestamp:  # a clock is read once for each record
                 timestamp_ms = timestamp
         if serialized is None:
-            return send_python(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+
+
+# For ``help``, and for tools that read signatures.
+SendState.send.__doc__ = python.SendState.send.__doc__
+SendState.send.__annotations__ = python.SendState.send.__annotations__

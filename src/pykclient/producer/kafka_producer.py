@@ -24,7 +24,7 @@ from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.producer_components import ProducerComponents
-from pykclient.producer.send import FORKED, SendMethods, SendPath, TopicWait
+from pykclient.producer.send import FORKED, SendMethods, SendPath, SendState, TopicWait
 from pykclient.producer.sender_driver import SenderDriver
 from pykclient.producer.transactions.transactional_methods import TransactionalMethods
 from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
@@ -54,7 +54,7 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V]):
+class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], SendState[K, V]):
     """A client that sends records to Kafka in batches, from a background thread.
 
     ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take

@@ -648,14 +648,6 @@ class Outbox:
         return capacity if capacity < self._batch_size else self._batch_size
 
 
-class SendState:
-    """The state of a KafkaProducer that its ``send`` reads first."""
-
-    __slots__ = ("_send_path",)
-    #: A SendPath; None where the Python ``send`` has to handle all records.
-    _send_path: Any
-
-
 class LooksAtQueues(Protocol):
     """The part of WaitingQueues that decides whether a new batch must wake the sender."""
 

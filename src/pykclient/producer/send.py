@@ -24,7 +24,7 @@ from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import record_arguments
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
-from pykclient.producer.outbox import FULL, Outbox, SendState
+from pykclient.producer.outbox import FULL, Outbox
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
@@ -166,32 +166,12 @@ class SendPath:
         """
 
 
-class SendMethods(SendState, Generic[K, V]):
-    """``send`` and its steps until a record is in a batch. Thread: any."""
+class SendState(Generic[K, V]):
+    """``send`` of a producer, and the path of its common records. Thread: any."""
 
-    __slots__ = ()
-    _accumulator: RecordAccumulator
-    _clock: Clock
-    _components: ProducerComponents
-    _config: ProducerConfig
-    _id_manager: ProducerIdManager | None
-    _ignore_keys: bool
-    _interceptors: ProducerInterceptors | None
-    _key_serializer: Serializer[Any]
-    _log: logging.LoggerAdapter[logging.Logger]
-    _max_block_ms: int
-    _max_record_size: int
-    _metadata: ProducerMetadata
-    _on_new_batch: Any
-    _partitioner: Partitioner | None
-    _plain_key_types: frozenset[type]
-    _plain_value_types: frozenset[type]
-    #: The reason why calls are refused, or None. Every call reads it first.
-    _refusal: str | None
-    _repeated_sends: RepeatedErrors
-    _sender: Sender
-    _topic_wait: TopicWait
-    _value_serializer: Serializer[Any]
+    __slots__ = ("_send_path",)
+    #: None where the Python code has to handle all records.
+    _send_path: SendPath | None
 
     def send(
         self,
@@ -223,6 +203,59 @@ class SendMethods(SendState, Generic[K, V]):
             IllegalStateError: the producer is closed.
             KafkaError: the producer hit a fatal error, or was closed during the call.
         """
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send(
+        self,
+        topic: str | ProducerRecord[K, V],
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        """Send a record that is not a common one, or all of them."""
+        raise NotImplementedError
+
+
+class SendMethods(Generic[K, V]):
+    """The steps of ``send`` until a record is in a batch. Thread: any."""
+
+    __slots__ = ()
+    _accumulator: RecordAccumulator
+    _clock: Clock
+    _components: ProducerComponents
+    _config: ProducerConfig
+    _id_manager: ProducerIdManager | None
+    _ignore_keys: bool
+    _interceptors: ProducerInterceptors | None
+    _key_serializer: Serializer[Any]
+    _log: logging.LoggerAdapter[logging.Logger]
+    _max_block_ms: int
+    _max_record_size: int
+    _metadata: ProducerMetadata
+    _on_new_batch: Any
+    _partitioner: Partitioner | None
+    _plain_key_types: frozenset[type]
+    _plain_value_types: frozenset[type]
+    #: The reason why calls are refused, or None. Every call reads it first.
+    _refusal: str | None
+    _repeated_sends: RepeatedErrors
+    _sender: Sender
+    _topic_wait: TopicWait
+    _value_serializer: Serializer[Any]
+
+    def _send(
+        self,
+        topic: str | ProducerRecord[K, V],
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
         if self._refusal is not None:
             raise self._refused()
         if isinstance(topic, ProducerRecord):

@@ -99,6 +99,19 @@ cdef class AppendState:
         self.has_last_offset = value is not None
         self.last_offset = -1 if value is None else value
 
+    def try_append(self, timestamp_ms, key, value, headers=()):
+        cdef int64_t timestamp, size
+        cdef Py_ssize_t headers_size
+        cdef object written
+        if is_plain(key) and is_plain(value) and is_timestamp(timestamp_ms, &timestamp) and takes_default_records(self):
+            written = unchanging(headers)
+            headers_size = size_of_headers(written) if written else 1
+            if headers_size > 0:
+                size = append_record(self, timestamp, key, value, written, headers_size)
+                if size != LACKS_MEMORY:
+                    return size
+        return self._try_append(timestamp_ms, key, value, headers)
+
 
 cdef int64_t append_record(
     AppendState state, int64_t timestamp, object key, object value, object headers, Py_ssize_t headers_size

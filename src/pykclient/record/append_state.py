@@ -8,10 +8,12 @@ from pykclient.implementation import use_compiled
 
 if TYPE_CHECKING:
     from pykclient.record.compression import Compression
+    from pykclient.record.record_batch import Buffer
+    from pykclient.types import Headers
 
 
 class AppendState:
-    """The state of a MemoryRecordsBuilder. The compiled form stores the numbers as C values."""
+    """The state of a MemoryRecordsBuilder, and how it takes a record. The compiled form stores numbers as C values."""
 
     __slots__ = (
         "_append_closed",
@@ -79,6 +81,17 @@ class AppendState:
     producer_epoch: int
     producer_id: int
     write_limit: int
+
+    def try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
+        """Append a record if the batch has room for it.
+
+        The record is encoded once, and its real size decides. Return its size in bytes before compression, or 0 if the
+        batch has no room.
+        """
+        return self._try_append(timestamp_ms, key, value, headers)
+
+    def _try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers) -> int:
+        raise NotImplementedError
 
 
 use_compiled(__name__)

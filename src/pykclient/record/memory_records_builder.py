@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.implementation import use_compiled
 from pykclient.record.append_state import AppendState
 from pykclient.record.compression import NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
@@ -189,12 +188,7 @@ class MemoryRecordsBuilder(AppendState):
 
     # --- appending
 
-    def try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
-        """Append a record if the batch has room for it.
-
-        The record is encoded once, and its real size decides (the producer's hot path). Return its size in bytes before
-        compression, or 0 if the batch has no room.
-        """
+    def _try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
         if self._append_closed:
             return 0
         if self.magic < MAGIC_VALUE_V2 or self.is_control_batch:
@@ -709,6 +703,3 @@ class MemoryRecordsBuilder(AppendState):
         if self._max_timestamp == NO_TIMESTAMP:
             return RecordsInfo(NO_TIMESTAMP, -1)
         return RecordsInfo(self._max_timestamp, last_offset if shares_batch else self._offset_of_max_timestamp)
-
-
-use_compiled(__name__)
