@@ -297,6 +297,17 @@ def test_engines_of_zstd_read_each_other(data: bytes, level: int) -> None:
     assert standard.decompress(package.compressor(level)(data), len(data)) == data
 
 
+@pytest.mark.parametrize("engine", [codec_engines.ZstandardPackage, codec_engines.StandardZstd])
+def test_a_large_batch_of_zstd_compresses_as_well_as_its_halves(engine: type[Any]) -> None:
+    source = random.Random(1)
+    rows = (b'{"id":%d,"trace":"%030x"}' % (source.getrandbits(24), source.getrandbits(120)) for _ in range(4000))
+    data = b"".join(rows)[:200_000]
+    compress = engine().compressor(3)
+    assert len(data) == 200_000
+    halves = len(compress(data[:100_000])) + len(compress(data[100_000:]))
+    assert len(compress(data)) < 1.02 * halves
+
+
 def test_incompressible_lz4_blocks_are_stored_uncompressed() -> None:
     data = random.Random(1).randbytes(200_000)
     frame = codec_engines.CramjamLz4().compress(data, None)
