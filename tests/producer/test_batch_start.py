@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from pykclient import KafkaProducer
+from pykclient import KafkaProducer, implementation
 from pykclient.clock import FOREVER_MS
 from pykclient.implementation import python_form
 from pykclient.producer.send import SendState
+from pykclient.record import CompressionType
+from pykclient.record.compression_type import CompressionRatioEstimator
 from pykclient.reentry import HERE
 from tests.producer.harness import TOPIC
 from tests.producer.test_batch_twins import states_of
@@ -82,6 +85,37 @@ def test_python_and_c_start_batches_alike(make: Make, settings: dict[str, Any]) 
         producer, _ = make(**{**LINGERING, "max.block.ms": 5000, **settings})
         seen.append(seen_after(producer, form))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("ratio", [1.2, 0.5, 0.1])
+@pytest.mark.parametrize(
+    "settings",
+    [{"batch.size": 150}, {"batch.size": 1000}, {"batch.size": 4096, "buffer.memory": 9000}, {"buffer.memory": 40_000}],
+    ids=str,
+)
+def test_python_and_c_start_compressed_batches_alike(make: Make, settings: dict[str, Any], ratio: float) -> None:
+    """They also borrow as much ahead, which depends on the ratio of earlier batches."""
+    seen = []
+    for form in (python_form(KafkaProducer.send), KafkaProducer.send):
+        CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.LZ4, ratio)
+        producer, _ = make(**{**LINGERING, "max.block.ms": 5000, "compression.type": "lz4", **settings})
+        seen.append(seen_after(producer, form))
+    CompressionRatioEstimator.reset_estimation(TOPIC)
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
+def test_compiled_send_starts_batches_of_all_codecs(make: Make, monkeypatch: Any, codec: str) -> None:
+    producer, _ = make(**{**LINGERING, "max.block.ms": 5000, "compression.type": codec, "batch.size": 150})
+    eventually(lambda: producer._components.sender_thread.take(NOBODY))
+    producer.send(TOPIC, bytes(300), partition=0)
+    start = Mock(wraps=producer._accumulator.append_with_new_batch)
+    monkeypatch.setattr(producer._accumulator, "append_with_new_batch", start)
+    producer.send(TOPIC, bytes(300), partition=0)
+    assert start.call_count == (0 if implementation.NAME == "c" else 1)
+    (queue,) = producer._accumulator._all_queues()
+    assert [batch.record_count for batch in queue.batches] == [1, 1]
+    del producer._components.sender_thread.holder
 
 
 @pytest.mark.parametrize("next_look_ms", [0, FOREVER_MS, 2 * FOREVER_MS])

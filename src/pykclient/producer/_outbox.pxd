@@ -171,6 +171,7 @@ cdef class Outbox:
     cdef object batch_type
     cdef type builder_type
     cdef bint is_transactional
+    cdef object compression
     cdef bint is_compressed
     cdef int64_t batch_size
     cdef int64_t switch_at

@@ -47,8 +47,13 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.producer import outbox as python
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.record.compression import NO_COMPRESSION
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
 from pykclient.record.default_record_batch import compute_attributes
+from pykclient.record.memory_records_builder import (
+    BORROWED_AT_ONCE,
+    COMPRESSION_RATE_ESTIMATION_FACTOR,
+    spare_records as _spare_records,
+)
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     MAX_INT32,
@@ -136,7 +141,9 @@ cdef object queued = python.QUEUED, drained = python.DRAINED, answered = python.
 cdef object succeeded = python.SUCCEEDED, full_due_ms = python.FULL
 cdef object system_clock = SYSTEM_CLOCK, no_compression = NO_COMPRESSION
 cdef int64_t no_offset = python.NO_OFFSET, no_timestamp = python.NO_TIMESTAMP, no_producer_id = NO_PRODUCER_ID
-cdef int64_t smallest_capacity = python.SMALLEST_CAPACITY
+cdef int64_t smallest_capacity = python.SMALLEST_CAPACITY, borrowed_at_once = BORROWED_AT_ONCE
+cdef double estimation_factor = COMPRESSION_RATE_ESTIMATION_FACTOR
+cdef object estimation = CompressionRatioEstimator.estimation, spare_records = _spare_records
 cdef int64_t overhead_alone = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
 cdef int64_t forever_ms = FOREVER_MS, rest_ms = python.REST_MS, max_sequence = MAX_INT32
 cdef int no_epoch = NO_PRODUCER_EPOCH, no_sequence = NO_SEQUENCE
@@ -339,7 +346,7 @@ cdef int take_in(PoolState pool) except -1:
     return 0
 
 
-cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size) except -1:
+cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size, int64_t to_borrow) except -1:
     """Lend a buffer of ``size`` bytes, as ``BufferPool.allocate`` does; return False if that must wait or fail.
 
     The caller returns the loan, also after an exception.
@@ -350,6 +357,8 @@ cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size) except -1:
         if pool._waiters or pool._closed:
             return False
         take_in(pool)
+        if to_borrow and pool._available + pool._kept < size + min(to_borrow, pool.total_memory - size):
+            return False
         free = pool._free.get(size)
         if free:
             loan.buffer = free.pop()
@@ -386,20 +395,40 @@ cdef int lend_more(PoolState pool, Loan borrowed, int64_t size, int64_t left) ex
         pool._lock.release()
 
 
+cdef int64_t expected_need(AppendState builder) noexcept:
+    """Return what ``MemoryRecordsBuilder._expected_need`` does."""
+    cdef int64_t limit = builder._size_limit
+    cdef int64_t times = 1 if builder.compression is no_compression else borrowed_at_once
+    return min(times * limit, <int64_t>(builder._room / builder._size_factor) - limit)
+
+
+cdef int borrow_ahead(AppendState builder, PoolState pool) except -1:
+    """Borrow memory for a new batch, as ``MemoryRecordsBuilder.borrow_ahead`` does."""
+    cdef int64_t expected = min(expected_need(builder), builder._max_uncompressed_size - builder._size_limit)
+    cdef int result
+    if expected <= 0:
+        return 0
+    builder.memory = BorrowedMemory(pool)
+    result = lend_more(pool, <BorrowedMemory>builder.memory, expected, pool.total_memory // 2)
+    if result == LENT:
+        builder._size_limit += expected
+    elif result == LEFT_TO_PYTHON:
+        (<object>builder).borrow_ahead()
+    return 0
+
+
 cdef bint borrow_for_record(AppendState builder) except -1:
     """Borrow memory as ``MemoryRecordsBuilder._borrow`` does, for the record that the builder last had no memory for.
 
-    Only for uncompressed batches. Return False if Python must do it.
+    Return False if Python must do it.
     """
     cdef int64_t limit = builder._size_limit
     cdef int64_t missing = builder._uncompressed_size + builder.refused_size - limit
     cdef int64_t allowed = builder._max_uncompressed_size - limit
-    cdef int64_t more = min(max(min(limit, builder._room - limit), missing), allowed)
+    cdef int64_t more = min(max(expected_need(builder), missing), allowed)
     cdef PoolState pool
     if (
         missing > allowed
-        or builder._records is not builder._buffer
-        or builder._size_factor != 1
         or type(builder._lender) is not Lender
         or not (builder.memory is None or type(builder.memory) is BorrowedMemory)
     ):
@@ -568,17 +597,17 @@ cdef int decide(
 
 
 cdef bint close_plain(AppendState state) except -1:
-    """Close a builder of uncompressed records of an application, as ``MemoryRecordsBuilder.close`` does.
+    """Close a builder of records of an application, as ``MemoryRecordsBuilder.close`` does.
 
-    Return False, with nothing changed, if the twin must close it.
+    Return False if the twin must close it. Its records may then be compressed, but nothing else has changed.
     """
+    cdef int16_t attributes
     cdef int64_t last_delta = state.last_offset - state.base_offset
     if (
         state.aborted
         or state.is_closed
         or state.magic != current_magic
         or state.is_control_batch
-        or state._records is not state._buffer
         or type(state._buffer) is not bytearray
         or state._header_size != batch_overhead
         or not 0 < state.num_records <= max_int32
@@ -586,8 +615,6 @@ cdef bint close_plain(AppendState state) except -1:
         or not state._uncompressed_size
         or state._timestamp_type != create_time
         or state._delete_horizon_ms >= 0
-        or not batch_overhead <= state._position <= min(PyByteArray_GET_SIZE(state._buffer), max_int32)
-        or state.compression is not no_compression
     ):
         return False
     if state.producer_id == no_producer_id:
@@ -595,13 +622,24 @@ cdef bint close_plain(AppendState state) except -1:
             return False
     elif not 0 <= state.producer_epoch <= 0x7FFF or state.base_sequence < 0:
         return False
+    attributes = attributes_in_transaction if state.is_transactional else plain_attributes
+    if state.compression is not no_compression:
+        attributes |= <int16_t>state.compression.type.id
+        if state._records is not state._buffer:
+            (<object>state).close_for_record_appends()
+    if (
+        state._records is not state._buffer
+        or type(state._buffer) is not bytearray
+        or not batch_overhead <= state._position <= min(PyByteArray_GET_SIZE(state._buffer), max_int32)
+    ):
+        return False
     state._append_closed = True
     put_header(
         state._buffer,
         state._position,
         state.base_offset,
         <int32_t>last_delta,
-        attributes_in_transaction if state.is_transactional else plain_attributes,
+        attributes,
         state.base_timestamp,
         state._max_timestamp,
         state.producer_id,
@@ -721,7 +759,7 @@ cdef class Outbox:
         batch_size,
         linger_ms,
         max_uncompressed_size,
-        is_compressed,
+        compression,
         is_transactional,
     ):
         self.pool = pool
@@ -737,7 +775,8 @@ cdef class Outbox:
         self.switch_at = 2 * batch_size
         self.linger_ms = linger_ms
         self.max_uncompressed_size = max_uncompressed_size
-        self.is_compressed = is_compressed
+        self.is_compressed = compression.type is not CompressionType.NONE
+        self.compression = compression if self.is_compressed else no_compression
         self.is_transactional = is_transactional
 
     @property
@@ -870,20 +909,34 @@ cdef int64_t size_alone(object key, object value, Py_ssize_t headers_size) noexc
     return overhead_alone + size_of_bytes(size_of(key)) + size_of_bytes(size_of(value)) + headers_size
 
 
-cdef BatchState new_batch(Outbox outbox, object topic_partition, object buffer, int64_t size, int64_t now_ms):
-    """Return a new batch in `buffer` of `size` bytes, as the accumulator makes it."""
+cdef BatchState new_batch(
+    Outbox outbox, object topic_partition, object buffer, int64_t size, double ratio, int64_t now_ms
+):
+    """Return a new batch in `buffer` of `size` bytes, as the accumulator makes it.
+
+    `ratio` is the expected one of compressed to uncompressed size; it is not used without a codec.
+    """
     cdef AppendState builder
-    if size < outbox.batch_size:
+    cdef object records
+    cdef int64_t limit, most
+    if size >= outbox.batch_size and not outbox.is_compressed:
+        builder = new_builder(outbox.builder_type, buffer, no_compression, size, None, 0x7FFFFFFF, None, 1)
+    else:
+        limit = max(size, outbox.batch_size)
+        most = max(size, outbox.max_uncompressed_size)
+        records = spare_records() if outbox.is_compressed else None
         builder = new_builder(
             outbox.builder_type,
             buffer,
-            no_compression,
-            outbox.batch_size,
+            outbox.compression,
+            limit,
             outbox.lender,
-            max(outbox.max_uncompressed_size, size),
+            most,
+            records,
+            ratio * estimation_factor if outbox.is_compressed else 1,
         )
-    else:
-        builder = new_builder(outbox.builder_type, buffer, no_compression, size, None, 0x7FFFFFFF)
+    if outbox.is_compressed:
+        borrow_ahead(builder, outbox.pool)
     return outbox.batch_type(topic_partition, builder, now_ms, False, outbox.clock, outbox.sender_thread)
 
 
@@ -918,11 +971,12 @@ cdef FutureState start_batch(
     cdef Loan loan
     cdef object found
     cdef int64_t number = place.number
-    cdef int64_t size, alone, now_ms
+    cdef int64_t size, alone, now_ms, to_borrow = 0
+    cdef double ratio = 1
     cdef bint is_due
     cdef Py_ssize_t count
     wakes[0] = False
-    if outbox.is_compressed or outbox.is_transactional or outbox.is_closed or outbox.refuses or here.mark._is_owned():
+    if outbox.is_transactional or outbox.is_closed or outbox.refuses or here.mark._is_owned():
         return None
     if number < 0:
         found = route.partitioner.current()
@@ -937,12 +991,16 @@ cdef FutureState start_batch(
     if sticky is not None and sticky.produced_bytes + alone >= outbox.batch_size:
         return None  # the partition may have to change now
     size = max(alone, capacity_of_next_batch(outbox, queue))
+    if outbox.is_compressed:
+        ratio = estimation(route.topic, outbox.compression.type)
+        if ratio < 1:
+            to_borrow = <int64_t>min(size / ratio - size, borrowed_at_once * size, outbox.max_uncompressed_size)
     loan = Loan()
     try:
-        if not lend_at_once(outbox.pool, loan, size):
+        if not lend_at_once(outbox.pool, loan, size, to_borrow):
             return None
         now_ms = outbox.clock.now_ms()
-        batch = new_batch(outbox, queue.topic_partition, loan.buffer, size, now_ms)
+        batch = new_batch(outbox, queue.topic_partition, loan.buffer, size, ratio, now_ms)
         batch.loan = loan
         queue.lock.acquire()
         try:
@@ -1111,13 +1169,14 @@ def drain_queues(accumulator, drain):
     cdef int64_t producer_id = 0, most = drain.max_size, now_ms = drain.now_ms, size = 0
     cdef int producer_epoch = 0
     cdef bint is_numbered = manager is not None
+    cdef bint is_compressed = accumulator.is_compressed
     cdef list ready = drain.ready, queues = drain.queues
     cdef QueueState queue
     cdef BatchState first
     cdef TxnPartitionState entry = None
     cdef Py_ssize_t count
     cdef bint is_left
-    if accumulator.is_ordered or accumulator.is_compressed:
+    if accumulator.is_ordered:
         drain_python(accumulator, drain)
         return
     if is_numbered:
@@ -1175,6 +1234,8 @@ def drain_queues(accumulator, drain):
         except Exception as error:
             accumulator.fail_to_close(first, error)
             continue
+        if is_compressed:
+            accumulator.learn_ratio(first)
         queue.last_batch_bytes = first.size_in_bytes
         size += first.size_in_bytes
         if first.drained_ms < now_ms:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.implementation import use_compiled
 from pykclient.record.append_state import AppendState as AppendState  # the compiled form uses its compiled form
+from pykclient.record.compression_type import CompressionType
 from pykclient.reentry import HERE
 from pykclient.types import Header, TopicPartition
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.network.metadata import MetadataSnapshot
     from pykclient.record import MemoryRecordsBuilder
+    from pykclient.record.compression import Compression
     from pykclient.record.record_batch import Buffer
     from pykclient.types import Node
 
@@ -612,16 +614,13 @@ class Outbox:
         batch_size: int,
         linger_ms: int,
         max_uncompressed_size: int,
-        is_compressed: bool,
+        compression: Compression,
         is_transactional: bool,
     ) -> None:
-        """``incomplete`` gets the new batches. Sizes are in bytes.
-
-        With ``is_compressed``, only the Python code starts batches.
-        """
+        """``incomplete`` gets the new batches. Sizes are in bytes."""
         self._pool = pool
         self._batch_size = batch_size
-        self._is_compressed = is_compressed
+        self._is_compressed = compression.type is not CompressionType.NONE
         #: True once the accumulator accepts no more records.
         self.is_closed = False
         #: True while the transaction manager accepts no records: the Python ``send`` raises the error.
@@ -711,6 +710,8 @@ class DrainsQueues(Protocol):
     def held(self) -> dict[Any, None]: ...
 
     def drain_queue(self, queue: Any, drain: Drain) -> bool: ...
+
+    def learn_ratio(self, batch: Any) -> None: ...
 
 
 class CompletesBatches(Protocol):

@@ -191,7 +191,7 @@ class RecordAccumulator:
             batch_size=self._batch_size,
             linger_ms=config.linger_ms,
             max_uncompressed_size=self._max_uncompressed_size,
-            is_compressed=self.is_compressed,
+            compression=config.compression,
             is_transactional=self._is_transactional,
         )
         self.outbox.topics = self._topics
@@ -614,14 +614,18 @@ class RecordAccumulator:
             self.fail_to_close(first, error)
             return True
         if self.is_compressed:
-            CompressionRatioEstimator.update_estimation(
-                first.topic_partition.topic, self._compression_type, first.compression_ratio
-            )
+            self.learn_ratio(first)
         queue.last_batch_bytes = size = first.size_in_bytes
         drain.size += size
         first.drained_ms = max(first.drained_ms, drain.now_ms)
         drain.ready.append(first)
         return True
+
+    def learn_ratio(self, batch: ProducerBatch) -> None:
+        """Update the expected compression ratio of the batch's topic with that of the batch, which is closed."""
+        CompressionRatioEstimator.update_estimation(
+            batch.topic_partition.topic, self._compression_type, batch.compression_ratio
+        )
 
     def fail_to_close(self, batch: ProducerBatch, error: Exception) -> None:
         """Let the sender fail ``batch``, unless a signal handler raised ``error``."""

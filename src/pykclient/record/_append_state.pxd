@@ -120,4 +120,6 @@ cdef AppendState new_builder(
     int64_t write_limit,
     object lender,
     int64_t max_uncompressed_size,
+    object records,
+    double size_factor,
 )

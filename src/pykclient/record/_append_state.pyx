@@ -179,10 +179,12 @@ cdef AppendState new_builder(
     int64_t write_limit,
     object lender,
     int64_t max_uncompressed_size,
+    object records,
+    double size_factor,
 ):
-    """Return a builder of an uncompressed batch, as ``MemoryRecordsBuilder`` does with these arguments.
+    """Return a builder, as ``MemoryRecordsBuilder`` does with these arguments.
 
-    `buffer` is a bytearray with at least the size of a header.
+    `buffer` is a bytearray with at least the size of a header. With a codec, `records` is another one.
     """
     cdef AppendState state = <AppendState>new_object_of(builder_type, _no_arguments)
     state.magic = _magic
@@ -196,13 +198,15 @@ cdef AppendState new_builder(
     state._log_append_time = _no_timestamp
     state._partition_leader_epoch = _no_leader_epoch
     state._delete_horizon_ms = _no_timestamp
-    state._buffer = state._records = buffer
-    state._header_size = state._position = _overhead
+    state._buffer = buffer
+    state._records = buffer if records is None else records
+    state._header_size = _overhead
+    state._position = _overhead if records is None else 0
     state._room = write_limit - _overhead
-    state._size_factor = 1
+    state._size_factor = size_factor
     state._lender = lender
     state._max_uncompressed_size = max_uncompressed_size
-    state._size_limit = INT64_MAX if lender is None else PyByteArray_GET_SIZE(buffer) - _overhead
+    state._size_limit = INT64_MAX if lender is None else PyByteArray_GET_SIZE(buffer) - state._position
     state._max_timestamp = _no_timestamp
     state._offset_of_max_timestamp = -1
     state.last_offset = -1

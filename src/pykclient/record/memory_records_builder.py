@@ -48,12 +48,14 @@ COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05
 BORROWED_AT_ONCE = 3
 
 #: Buffers from which records were compressed, kept for reuse: fresh memory of this size costs more than the records
-#: that are written into it. All builders share them; any thread takes and returns them.
-_SPARES: deque[bytearray] = deque(maxlen=8)
-_LARGEST_SPARE = 1024 * 1024
+#: that are written into it. All builders share them; any thread takes and returns them. They hold ``_SPARE_BYTES``
+#: at most, about what a producer that waits for memory fills before the sender has compressed it.
+_SPARES: deque[bytearray] = deque(maxlen=64)
+_SPARE_BYTES = 6 * 1024 * 1024
 
 
-def _spare_records() -> bytearray:
+def spare_records() -> bytearray:
+    """Return a buffer for records that will be compressed. Its content is undefined."""
     try:
         return _SPARES.pop()
     except IndexError:
@@ -166,7 +168,7 @@ class MemoryRecordsBuilder(AppendState):
         is_compressed = compression.type is not CompressionType.NONE
         self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
         # Records are encoded into a separate buffer or, uncompressed, directly behind the gap for the header.
-        self._records = _spare_records() if is_compressed else self._buffer
+        self._records = spare_records() if is_compressed else self._buffer
         self._position = 0 if is_compressed else self._header_size
         if len(self._buffer) < self._header_size:
             self._buffer = bytearray(self._header_size)
@@ -587,7 +589,7 @@ class MemoryRecordsBuilder(AppendState):
         # No call between these two statements: a batch whose compression was interrupted is compressed again.
         self._position = end
         self._records = self._buffer
-        if len(records) <= _LARGEST_SPARE:
+        if len(records) * (len(_SPARES) + 1) <= _SPARE_BYTES:
             _SPARES.append(records)
 
     def close(self) -> None:
