@@ -216,6 +216,14 @@ def test_leave_that_was_in_order_is_not_repeated(leaving: Leaving) -> None:
     assert leaving.poll() == []
 
 
+def test_join_of_the_next_membership_keeps_its_connection(leaving: Leaving) -> None:
+    leaving.manager.leave(GroupMembershipOperation.DEFAULT, "unsubscribed")
+    request = leaving.request()
+    leaving.rejoin()  # subscribed again, before LeaveGroup is answered
+    answer(request, leave())
+    assert not leaving.coordinator.unknown
+
+
 def test_a_refused_join_ends_the_wait_for_it(leaving: Leaving) -> None:
     leaving.rejoin()
     future = leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test")

@@ -52,11 +52,15 @@ class _Leaving:
         "next_ms",
         "reason",
         "waits_for_others",
+        "was_joining",
     )
 
-    def __init__(self, builder: LeaveGroupBuilder, reason: str, *, waits_for_others: bool, is_closing: bool) -> None:
+    def __init__(
+        self, builder: LeaveGroupBuilder, reason: str, *, was_joining: bool, waits_for_others: bool, is_closing: bool
+    ) -> None:
         self.builder = builder
         self.reason = reason
+        self.was_joining = was_joining
         self.future: RequestFuture[None] = RequestFuture()
         self.waits_for_others = waits_for_others  # the coordinator's own connection
         self.is_closing = is_closing
@@ -126,7 +130,13 @@ class LeaveGroupRequestManager:
         if sent.has_member_id and not (self._coordinator.unknown or stays):
             self._log.info("Leaving the group as member %s: %s", sent.member_id, reason)
             builder = LeaveGroupBuilder(self._config.group_id, sent.member_id, reason)
-            leaving = _Leaving(builder, reason, waits_for_others=self.waits_for_others, is_closing=is_closing)
+            leaving = _Leaving(
+                builder,
+                reason,
+                was_joining=self._is_joining(),
+                waits_for_others=self.waits_for_others,
+                is_closing=is_closing,
+            )
         self.pending = leaving
         self._membership.reset_and_rejoin(
             "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
@@ -214,8 +224,8 @@ class LeaveGroupRequestManager:
 
     def _drop_rebalance(self, leaving: _Leaving | None = None) -> None:
         """Drop the connection on which a request of the rebalance waits that this member has left."""
-        if leaving is not None and leaving.is_closing:
-            return  # all connections are about to be closed
+        if leaving is not None and (leaving.is_closing or not leaving.was_joining):
+            return  # all connections are about to be closed, or what is in flight joins the group again
         if self._is_joining():
             self._coordinator.mark_unknown("its connection waits for a rebalance that this member has left")
 
