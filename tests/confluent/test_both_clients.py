@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from importlib import import_module
 from time import monotonic
 from types import ModuleType
 from typing import Any
@@ -331,6 +332,311 @@ def test_members_of_the_consumer_protocol_are_not_told_of_missing_topics(ck: Any
     with _consumer(ck, cluster, "missing", **{"group.protocol": "consumer"}) as consumer:
         consumer.subscribe(["missing-d"])
         assert consumer.poll(1.5) is None
+
+
+# --- metadata of offsets ----------------------------------------------------------------------------------------------
+
+
+def _partition(ck: Any, topic: str, offset: int, metadata: str | None) -> Any:
+    return ck.TopicPartition(topic, 0, offset, *([] if metadata is None else [metadata]))
+
+
+@pytest.mark.parametrize("metadata", [None, "", "a", "नमस्ते"])
+def test_committed_metadata_is_what_was_committed(
+    ck: Any, cluster: EmbeddedCluster, filled: str, metadata: str | None
+) -> None:
+    with _consumer(ck, cluster, filled, **{"enable.auto.offset.store": False, "enable.auto.commit": False}) as consumer:
+        (done,) = consumer.commit(offsets=[_partition(ck, filled, 1, metadata)], asynchronous=False)
+        assert done.metadata == metadata
+        for client in (theirs, ours):
+            group = f"{ck.__name__}-{filled}"
+            with closing(client.Consumer(_settings(cluster, **{"group.id": group}))) as reader:
+                (found,) = reader.committed([client.TopicPartition(filled, 0)], timeout=_PATIENCE_S)
+            assert (found.offset, found.metadata) == (1, metadata)
+        consumer.assign([ck.TopicPartition(filled, 0, 0)])
+        _until(consumer, lambda found: len(found) == 5)
+        consumer.store_offsets(offsets=[_partition(ck, filled, 3, metadata)])
+        consumer.commit(asynchronous=False)
+        (found,) = consumer.committed([ck.TopicPartition(filled, 0)], timeout=_PATIENCE_S)
+        assert (found.offset, found.metadata) == (3, metadata)
+
+
+@pytest.mark.parametrize("metadata", [None, "", "a"])
+def test_metadata_of_transactions_and_of_the_admin_client(
+    ck: Any, cluster: EmbeddedCluster, filled: str, metadata: str | None
+) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        membership = consumer.consumer_group_metadata()
+    group = f"{ck.__name__}-{filled}"
+    with ck.Producer(_settings(cluster, **{"transactional.id": group})) as producer:
+        producer.init_transactions(_PATIENCE_S)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([_partition(ck, filled, 2, metadata)], membership, _PATIENCE_S)
+        producer.commit_transaction(_PATIENCE_S)
+    client = import_module(f"{ck.__name__}.admin").AdminClient(_settings(cluster))
+
+    def listed() -> tuple[int, str | None]:
+        wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(filled, 0)])
+        (future,) = client.list_consumer_group_offsets([wanted]).values()
+        (found,) = future.result(_PATIENCE_S).topic_partitions
+        return found.offset, found.metadata
+
+    assert listed() == (2, metadata)
+    wanted = ck.ConsumerGroupTopicPartitions(group, [_partition(ck, filled, 4, metadata)])
+    (future,) = client.alter_consumer_group_offsets([wanted]).values()
+    future.result(_PATIENCE_S)
+    assert listed() == (4, metadata)
+
+
+def test_null_characters_are_refused(ck: Any) -> None:
+    for arguments in (("a\0b",), ("t", 0, 1, "a\0b")):
+        with pytest.raises(ValueError, match="embedded null character"):
+            ck.TopicPartition(*arguments)
+    with pytest.raises(TypeError, match="argument 4 must be str, not int"):
+        ck.TopicPartition("t", 0, 1, 5)
+
+
+# --- changes of the subscription --------------------------------------------------------------------------------------
+
+
+class _Calls(list[Any]):
+    """The calls of the callbacks of a subscription, by name."""
+
+    def of(self, name: str) -> dict[str, Callable[..., None]]:
+        def noted(kind: str) -> Callable[..., None]:
+            return lambda _, partitions: self.append((name, kind, sorted({each.topic for each in partitions})))
+
+        return {"on_assign": noted("assign"), "on_revoke": noted("revoke")}
+
+
+_PROTOCOLS = [
+    {"partition.assignment.strategy": "range"},
+    {"partition.assignment.strategy": "cooperative-sticky"},
+    {"group.protocol": "consumer"},
+]
+
+
+@pytest.mark.parametrize("settings", _PROTOCOLS)
+def test_unsubscribe_takes_effect_in_the_next_poll(
+    ck: Any, cluster: EmbeddedCluster, filled: str, settings: dict[str, Any]
+) -> None:
+    calls = _Calls()
+    partitions = [ck.TopicPartition(filled, number) for number in range(2)]
+    revoked: list[int] = []
+    callbacks = calls.of("a")
+    noted = callbacks["on_revoke"]
+    callbacks["on_revoke"] = lambda consumer, each: (noted(consumer, each), revoked.extend(p.offset for p in each))
+    with _consumer(ck, cluster, filled, **settings) as consumer:
+        consumer.subscribe([filled], **callbacks)
+        _until(consumer, lambda found: len(found) == 10)
+        consumer.unsubscribe()
+        assert calls == [("a", "assign", [filled])]
+        assert len(consumer.assignment()) == 3
+        assert [each.offset for each in consumer.position(partitions)] == [5, 5]
+        assert consumer.poll(0) is None
+        _until(consumer, lambda _: len(calls) == 2)
+        assert calls[1] == ("a", "revoke", [filled])
+        assert revoked == [ck.OFFSET_INVALID] * 3
+        assert consumer.assignment() == []
+        assert consumer.poll(0.2) is None
+        assert [each.offset for each in consumer.committed(partitions, timeout=_PATIENCE_S)] == [5, 5]
+    assert len(calls) == 2
+
+
+def test_unsubscribed_consumer_returns_no_message_that_is_at_hand(
+    ck: Any, cluster: EmbeddedCluster, filled: str
+) -> None:
+    calls = _Calls()
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled], **calls.of("a"))
+        _until(consumer, bool)
+        consumer.unsubscribe()
+        assert consumer.consume(10, 0.2) == []
+        _until(consumer, lambda _: len(calls) == 2)
+        consumer.unsubscribe()
+        assert consumer.poll(0.2) is None
+
+
+def test_close_after_unsubscribe_revokes_once(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    calls = _Calls()
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled], **calls.of("a"))
+        _until(consumer, lambda found: len(found) == 10)
+        consumer.unsubscribe()
+    assert calls == [("a", "assign", [filled]), ("a", "revoke", [filled])]
+
+
+def test_unsubscribe_leaves_partitions_of_assign(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 0)])
+        _until(consumer, lambda found: len(found) == 2)
+        consumer.unsubscribe()
+        assert len(_until(consumer, lambda found: len(found) == 3)) == 3
+        assert len(consumer.assignment()) == 1
+
+
+def test_a_new_subscription_revokes_in_poll_with_its_own_callbacks(
+    ck: Any, cluster: EmbeddedCluster, filled: str
+) -> None:
+    cluster.create_topic(f"{filled}-2", 1)
+    changes = [[filled], [f"^{filled}$"], [f"^{filled}.*"], [filled, f"{filled}-2"], [f"{filled}-2"]]
+    topics = [[filled], [filled], [filled, f"{filled}-2"], [filled, f"{filled}-2"], [f"{filled}-2"]]
+    calls = _Calls()
+    with _consumer(ck, cluster, filled) as consumer:
+        for number, (names, owned) in enumerate(zip(changes, topics, strict=True)):
+            if number == 4:
+                consumer.unsubscribe()
+            consumer.subscribe(names, **calls.of(str(number)))
+            assert calls == []
+            _until(consumer, lambda _: len(calls) == (2 if number else 1))  # noqa: B023 - called at once
+            assert calls[-1] == (str(number), "assign", owned)
+            assert [call[:2] for call in calls[:-1]] == [(str(number), "revoke")] * bool(number)
+            calls.clear()
+
+
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
+def test_callbacks_may_unsubscribe(ck: Any, cluster: EmbeddedCluster, filled: str, callback: str) -> None:
+    calls = _Calls()
+    callbacks = calls.of("a")
+    noted = callbacks[callback]
+
+    def unsubscribe(consumer: Any, partitions: list[Any]) -> None:
+        noted(consumer, partitions)
+        consumer.unsubscribe()
+
+    callbacks[callback] = unsubscribe
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled], **callbacks)
+        _until(consumer, lambda _: bool(calls))
+        if callback == "on_revoke":
+            consumer.unsubscribe()
+        _until(consumer, lambda _: len(calls) == 2)
+        assert [call[1] for call in calls] == ["assign", "revoke"]
+        _until(consumer, lambda _: consumer.assignment() == [])
+
+
+# --- errors of callbacks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reset", ["error", "earliest"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_error_of_on_assign_is_raised_once(
+    ck: Any, cluster: EmbeddedCluster, filled: str, reset: str, strategy: str
+) -> None:
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        raise ZeroDivisionError("on_assign")
+
+    settings = {"auto.offset.reset": reset, "partition.assignment.strategy": strategy}
+    with _consumer(ck, cluster, filled, **settings) as consumer:
+        consumer.subscribe([filled], on_assign=on_assign)
+        with pytest.raises(ZeroDivisionError):
+            _until(consumer, lambda _: False)
+        (message,) = _until(consumer, bool)
+        assert message.error() == (ck.KafkaError._AUTO_OFFSET_RESET if reset == "error" else None)
+        assert len(consumer.assignment()) == 3
+    with pytest.raises(RuntimeError):
+        consumer.poll(0)
+
+
+def test_error_of_on_revoke_is_raised_by_the_poll_that_unsubscribes(
+    ck: Any, cluster: EmbeddedCluster, filled: str
+) -> None:
+    def on_revoke(consumer: Any, partitions: list[Any]) -> None:
+        raise ZeroDivisionError("on_revoke")
+
+    with _consumer(ck, cluster, filled) as consumer:
+        consumer.subscribe([filled], on_revoke=on_revoke)
+        _until(consumer, lambda found: len(found) == 10)
+        consumer.unsubscribe()
+        with pytest.raises(ZeroDivisionError):
+            _until(consumer, lambda _: False)
+        assert consumer.assignment() == []
+
+
+# --- the end of partitions, and pauses --------------------------------------------------------------------------------
+
+
+def test_end_is_reported_when_a_fetch_has_found_nothing(ck: Any, cluster: EmbeddedCluster, filled: str) -> None:
+    with _consumer(ck, cluster, filled, **{"enable.partition.eof": True, "fetch.wait.max.ms": 20_000}) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 0)])
+        _until(consumer, lambda found: len(found) == 5)
+        assert consumer.poll(0.3) is None
+        with ck.Producer(_settings(cluster)) as producer:
+            producer.produce(filled, b"more", partition=0)
+        (message,) = _until(consumer, bool)
+        assert (message.error(), message.offset()) == (None, 5)
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_each_end_is_reported_once(ck: Any, cluster: EmbeddedCluster, filled: str, start: int) -> None:
+    with _consumer(ck, cluster, filled, **{"enable.partition.eof": True, "fetch.wait.max.ms": 50}) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, start)])
+        for end in (5, 6):
+            found = _until(consumer, lambda found: bool(_errors(found)))
+            assert [(each.error(), each.offset()) for each in _errors(found)] == [(ck.KafkaError._PARTITION_EOF, end)]
+            assert consumer.poll(0.3) is None
+            with ck.Producer(_settings(cluster)) as producer:
+                producer.produce(filled, b"more", partition=0)
+
+
+@pytest.mark.parametrize(
+    ("reset", "code", "offset"), [("error", "_AUTO_OFFSET_RESET", 100), ("latest", "_PARTITION_EOF", 5)]
+)
+def test_seek_past_the_end_is_out_of_range(
+    ck: Any, cluster: EmbeddedCluster, filled: str, reset: str, code: str, offset: int
+) -> None:
+    settings = {"enable.partition.eof": True, "auto.offset.reset": reset}
+    with _consumer(ck, cluster, filled, **settings) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 4)])
+        _until(consumer, lambda found: len(found) == 2)
+        consumer.seek(ck.TopicPartition(filled, 0, 100))
+        (message,) = _until(consumer, bool)
+        assert (message.error().name(), message.offset()) == (code, offset)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_paused_partitions_stay_paused_in_a_new_assignment(
+    ck: Any, cluster: EmbeddedCluster, filled: str, strategy: str
+) -> None:
+    calls = _Calls()
+    with _consumer(ck, cluster, filled, **{"partition.assignment.strategy": strategy}) as consumer:
+        consumer.subscribe([filled], **calls.of("a"))
+        _until(consumer, lambda found: len(found) == 10)
+        consumer.pause([ck.TopicPartition(filled, 0)])
+        consumer.unsubscribe()
+        consumer.subscribe([filled], **calls.of("b"))
+        _until(consumer, lambda _: calls[-1][:2] == ("b", "assign"))
+        with ck.Producer(_settings(cluster)) as producer:
+            for number in range(2):
+                producer.produce(filled, b"more", partition=number)
+        (message,) = _until(consumer, bool)
+        assert message.partition() == 1
+        assert consumer.poll(0.3) is None
+        consumer.resume([ck.TopicPartition(filled, 0)])
+        (message,) = _until(consumer, bool)
+        assert (message.partition(), message.offset()) == (0, 5)
+
+
+def test_paused_partitions_stay_paused_when_they_are_assigned_again(
+    ck: Any, cluster: EmbeddedCluster, filled: str
+) -> None:
+    with _consumer(ck, cluster, filled) as consumer:
+        both = [ck.TopicPartition(filled, number, 0) for number in range(2)]
+        consumer.assign(both)
+        _until(consumer, lambda found: len(found) == 10)
+        consumer.pause(both[:1])
+        consumer.assign(both)
+        found = _until(consumer, lambda found: len(found) == 5)
+        consumer.incremental_unassign(both)
+        consumer.incremental_assign(both)
+        found += _until(consumer, lambda found: len(found) == 5)
+        consumer.unassign()
+        consumer.assign(both)
+        found += _until(consumer, lambda found: len(found) == 5)
+        assert {message.partition() for message in found} == {1}
+        assert consumer.poll(0.3) is None
+        consumer.resume(both[:1])
+        assert {message.partition() for message in _until(consumer, lambda found: len(found) == 5)} == {0}
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------

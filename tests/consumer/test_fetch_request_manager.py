@@ -352,6 +352,47 @@ def test_incremental_sessions_send_only_changes() -> None:
     assert (forgotten.topic, forgotten.topic_id, forgotten.partitions) == (TOPIC, topic_id(TOPIC), [1])
 
 
+@pytest.mark.parametrize("session_id", [0, 123])
+def test_look_behind_waits_for_a_fetch_that_finds_nothing(session_id: int) -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    fetches = harness.fetches
+    ticket = fetches.look_behind(TP0, 0, None)
+    assert ticket is not None, "nothing was fetched yet"
+    harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}, session_id=session_id)
+    ticket = fetches.look_behind(TP0, 1, ticket)
+    assert ticket is not None, "the fetch read from another offset"
+    assert fetches.create_fetch_requests() == 1
+    ticket = fetches.look_behind(TP0, 1, ticket)
+    assert ticket is not None, "the fetch is in flight"
+    harness.client.prepare_response(fetch_response({TP0: partition_data(TP0, batch(1, [b"b"]))}, session_id=session_id))
+    harness.poll()
+    ticket = fetches.look_behind(TP0, 1, ticket)
+    assert ticket is not None, "it has found a record, which is buffered"
+    harness.collect_fetch()
+    assert harness.position(TP0) == 2
+    ticket = fetches.look_behind(TP0, 2, ticket)
+    assert ticket is not None
+    empty = {} if session_id else {TP0: partition_data(TP0)}
+    harness.fetch(empty, session_id=session_id)
+    assert fetches.look_behind(TP0, 2, ticket) is None
+
+
+def test_look_behind_ignores_a_fetch_in_flight_from_another_offset() -> None:
+    harness = Harness()
+    harness.assign(TP0)
+    harness.fetch({TP0: partition_data(TP0, batch(0, [b"a"]))}, session_id=123)
+    assert harness.fetches.create_fetch_requests() == 1
+    harness.poll()
+    ticket = harness.fetches.look_behind(TP0, 5, None)
+    harness.client.respond(fetch_response({}, session_id=123))
+    harness.poll()
+    assert harness.fetches.look_behind(TP0, 5, ticket) is ticket
+    harness.seek(TP0, 5)
+    harness.fetch({}, session_id=123)
+    assert harness.fetches.look_behind(TP0, 5, ticket) is None
+
+
 def test_unassigned_partition_is_removed_from_the_session() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)

@@ -115,6 +115,7 @@ def test_renewed_fetch_records_its_latency() -> None:
     values = {metric.metric_name.name: metric.metric_value() for metric in standing.metrics.metrics.values()}
     assert values["fetch-latency-max"] == 500
     assert values["fetch-total"] == 1
+    assert standing.handler.answers == 1
 
 
 # --- when it is wanted ------------------------------------------------------------------------------------------------
@@ -149,7 +150,10 @@ def test_waiting_poll_renews_the_fetch() -> None:
     idle = Idle()
     assert not idle.data.to_send
     [request] = idle.client.requests
+    ticket = idle.fetches.look_behind(TP0, 0, None)
+    assert ticket is not None
     assert idle.is_renewed(request)
+    assert idle.fetches.look_behind(TP0, 0, ticket) is None
     assert idle.is_renewed(request)
 
 

@@ -39,7 +39,7 @@ from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of
 from pykclient.confluent.model import (
     ConsumerGroupTopicPartitions,
 )
-from pykclient.confluent.topic_partition import TopicPartition, Uuid
+from pykclient.confluent.topic_partition import TopicPartition, Uuid, metadata_of, wire_metadata
 from pykclient.types import OffsetAndMetadata, TopicPartition as Native
 
 if TYPE_CHECKING:
@@ -484,7 +484,7 @@ class AdminClientImpl(Client):
         """Set the offsets of one group; the result has its ConsumerGroupTopicPartitions or an error."""
         (asked,) = requests
         wanted = {
-            Native(each.topic, each.partition): OffsetAndMetadata(each.offset, each.metadata or "")
+            Native(each.topic, each.partition): OffsetAndMetadata(each.offset, wire_metadata(each.metadata))
             for each in asked.topic_partitions
         }
         made_of = self._model().ConsumerGroupTopicPartitions
@@ -794,7 +794,9 @@ def _partitions_of(offsets: Any) -> list[TopicPartition]:
             made.append(TopicPartition(native.topic, native.partition, constants.OFFSET_INVALID))
         else:
             made.append(
-                TopicPartition(native.topic, native.partition, place.offset, place.metadata or None, place.leader_epoch)
+                TopicPartition(
+                    native.topic, native.partition, place.offset, metadata_of(place.metadata), place.leader_epoch
+                )
             )
     return made
 

@@ -22,8 +22,10 @@ from pykclient.confluent.kafka_error import (
     failure,
 )
 from pykclient.confluent.message import ConsumingState, Message, place_of
-from pykclient.confluent.topic_partition import TopicPartition, encoded_group_metadata
+from pykclient.confluent.topic_partition import TopicPartition, encoded_group_metadata, metadata_of, wire_metadata
 from pykclient.confluent.turns import SHARED_SLICE_S, Turns, in_turn
+from pykclient.consumer import consumer_arguments
+from pykclient.consumer.fetch_request_manager import FetchTicket
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.values import ConsumerRebalanceListener
 from pykclient.system_time import monotonic_ms
@@ -45,6 +47,7 @@ _COMMIT_MS = 10_000
 #: The timestamp of errors and events.
 _NO_TIME = (0, -1)
 _EAGER_ONLY = "Changes to the current assignment must be made using assign() when rebalance protocol type is EAGER"
+_NOT_SUBSCRIBED = "Failed to set subscription: "
 #: An unknown position.
 _NOWHERE = OffsetAndMetadata(OFFSET_INVALID, "", -1)
 #: librdkafka's offsets before the end: -2000 - n is n messages before it.
@@ -129,8 +132,14 @@ class Consumer(ConsumingState, Client):
         self._positions: dict[Native, OffsetAndMetadata] = {}
         self._stored: dict[Native, OffsetAndMetadata] = {}
         self._committed: dict[Native, OffsetAndMetadata] = {}
+        #: The ends that were reported, and the fetches that confirm that nothing is behind a position.
         self._eof: dict[Native, int] = {}
+        self._tickets: dict[Native, FetchTicket | None] = {}
+        #: The partitions that the application has paused. As in librdkafka, assignments do not resume them.
+        self._paused: set[Native] = set()
         self._subscribed = False
+        #: The names that the next poll subscribes to once it has left the group.
+        self._next_names: list[str] | None = None
         #: The names and patterns of the subscription; those that were reported as missing; those that the metadata of
         #: ``_checked_ms`` lacked.
         self._names: list[str] = []
@@ -166,7 +175,7 @@ class Consumer(ConsumingState, Client):
         """Subscribe to topics, replacing any earlier subscription.
 
         A name that begins with ``^`` is a regular expression. The callbacks are called as
-        ``callback(consumer, partitions)`` inside ``poll``, ``consume``, ``unsubscribe`` and ``close``.
+        ``callback(consumer, partitions)`` inside ``poll``, ``consume`` and ``close``.
 
         Raises:
             TypeError: ``topics`` is not a list of str, or a callback cannot be called.
@@ -181,29 +190,26 @@ class Consumer(ConsumingState, Client):
                 raise TypeError(f"{name} expects a callable")
         names = [str(topic) for topic in topics]
         if not names or not all(names):
-            raise failure(
-                KafkaError._INVALID_ARG, "Failed to set subscription: Local: Invalid argument or configuration"
-            )
+            raise failure(KafkaError._INVALID_ARG, f"{_NOT_SUBSCRIBED}Local: Invalid argument or configuration")
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         if not self._subscribed and self._assigned:
             self._call(inner.unsubscribe)
             self._forget(self._assigned)
             self._assigned = set()
-        listener = _Listener(self)
-        prefix = "Failed to set subscription: "
-        if any(name.startswith("^") for name in names):
-            pattern = _pattern(names)
-            if self._subscribed:
-                self._call(inner.unsubscribe, prefix=prefix)
-            self._call(lambda: inner.subscribe(pattern=pattern, listener=listener), prefix=prefix)
+        if self._next_names is None and not (self._subscribed and _has_pattern(names) != _has_pattern(self._names)):
+            self._subscribe(inner, names)
         else:
-            try:
-                self._call(lambda: inner.subscribe(names, listener=listener), prefix=prefix)
-            except KafkaException:
-                if not self._subscribed:
-                    raise
-                self._call(inner.unsubscribe, prefix=prefix)  # the subscription was a pattern
-                self._call(lambda: inner.subscribe(names, listener=listener), prefix=prefix)
+            check = consumer_arguments.pattern if _has_pattern(names) else consumer_arguments.topics
+            self._call(lambda: check(_pattern(names) if _has_pattern(names) else names), prefix=_NOT_SUBSCRIBED)
+            self._change_in_poll(names)
+
+    def _subscribe(self, inner: KafkaConsumer[Any, Any], names: list[str]) -> None:
+        listener = _Listener(self)
+        if _has_pattern(names):
+            pattern = _pattern(names)
+            self._call(lambda: inner.subscribe(pattern=pattern, listener=listener), prefix=_NOT_SUBSCRIBED)
+        else:
+            self._call(lambda: inner.subscribe(names, listener=listener), prefix=_NOT_SUBSCRIBED)
         self._subscribed = True
         self._names = names
         self._reported_missing.intersection_update(names)
@@ -211,19 +217,41 @@ class Consumer(ConsumingState, Client):
 
     @in_turn
     def unsubscribe(self) -> None:
-        """Leave the group, and give up all partitions.
+        """Leave the group, and give up its partitions: the next ``poll`` or ``consume`` does so, with the callbacks.
+
+        Partitions of ``assign`` stay.
 
         Raises:
             RuntimeError: the consumer is closed.
         """
-        inner = self.inner()
+        self.inner()
+        if self._subscribed:
+            self._change_in_poll([])
+
+    def _change_in_poll(self, names: list[str]) -> None:
+        """Let the next poll leave the group and subscribe to ``names``, as callbacks run in no other call."""
+        self._next_names = names
         self._settle()
-        self._call(inner.unsubscribe)
-        self._subscribed = False
-        self._names = []
-        self._reported_missing.clear()
-        self._drop_all()
-        self._raise_callback_error()
+        self._chunks.clear()
+        self._go_on_with(None, [])
+
+    def _change(self) -> None:
+        """Make the change of the subscription that waits for a poll, if there is one."""
+        names = self._next_names
+        if names is None or self._in_callback:
+            return
+        self._next_names = None
+        inner = self.inner()
+        try:
+            self._call(inner.unsubscribe)
+        finally:
+            self._subscribed = False
+            self._names = []
+            self._reported_missing.clear()
+            self._drop_all()
+        self._assigned = set()
+        if names:
+            self._subscribe(inner, names)
 
     def on_assigned(self, partitions: set[Native]) -> None:
         """Handle partitions that the group has assigned. Called by the inner consumer."""
@@ -231,6 +259,7 @@ class Consumer(ConsumingState, Client):
         if self._cooperative and not partitions:
             return
         self._forget(partitions)
+        self._pause_again(self.inner(), partitions)
         if self._on_assign is None:
             return
         # Without a call of assign in the callback, librdkafka assigns all of them.
@@ -246,10 +275,7 @@ class Consumer(ConsumingState, Client):
         self._settle()
         if not partitions and self._cooperative:
             return
-        shown = [
-            TopicPartition(each.topic, each.partition, self._positions.get(each, _NOWHERE).offset)
-            for each in sorted(partitions)
-        ]
+        shown = [TopicPartition(each.topic, each.partition) for each in sorted(partitions)]
         callback = self._on_lost if lost and self._on_lost is not None else self._on_revoke
         if callback is not None:
             self._run_callback(callback, shown)
@@ -298,6 +324,7 @@ class Consumer(ConsumingState, Client):
         natives = [_native(each) for each in wanted]
         if len(set(natives)) < len(natives) or any(not _is_start(each.offset) for each in wanted):
             raise failure(KafkaError._INVALID_ARG, "Failed to set assignment: Local: Invalid argument or configuration")
+        self._change()
         if self._subscribed:
             self._check_protocol(inner, True, "Failed to set assignment: Local: Erroneous state")
             self._accept(inner, wanted, set(natives))
@@ -308,6 +335,7 @@ class Consumer(ConsumingState, Client):
         if natives:
             self._call(lambda: inner.assign(natives), prefix="Failed to set assignment: ")
         self._assigned = set(natives)
+        self._pause_again(inner, self._assigned)
         self._seek_all(inner, wanted)
 
     @in_turn
@@ -318,6 +346,7 @@ class Consumer(ConsumingState, Client):
             RuntimeError: the consumer is closed.
         """
         inner = self.inner()
+        self._change()
         if self._subscribed:
             self._check_protocol(inner, True, "Failed to remove assignment: Local: Erroneous state")
             self._accept(inner, [], set())
@@ -339,6 +368,7 @@ class Consumer(ConsumingState, Client):
         inner = self.inner()
         wanted = _checked(partitions)
         natives = {_native(each) for each in wanted}
+        self._change()
         if self._subscribed:
             self._check_protocol(inner, False, _EAGER_ONLY)
             self._accept(inner, wanted, self._assigned - self._undecided | natives)
@@ -349,6 +379,7 @@ class Consumer(ConsumingState, Client):
             )
         self._assigned |= natives
         self._call(lambda: inner.assign(self._assigned))
+        self._pause_again(inner, natives)
         self._seek_all(inner, wanted)
 
     @in_turn
@@ -362,6 +393,7 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         natives = {_native(each) for each in _checked(partitions)}
+        self._change()
         if self._subscribed:
             self._check_protocol(inner, False, _EAGER_ONLY)
         for each in sorted(natives - self._assigned):
@@ -399,9 +431,14 @@ class Consumer(ConsumingState, Client):
         self._assigned = kept & own
 
     def _resume_given(self, inner: KafkaConsumer[Any, Any], natives: set[Native]) -> None:
-        paused = natives & inner.paused()
+        paused = natives & inner.paused() - self._paused
         if paused and not self._in_callback:
             self._call(lambda: inner.resume(*paused))
+
+    def _pause_again(self, inner: KafkaConsumer[Any, Any], natives: set[Native]) -> None:
+        again = natives & self._paused
+        if again:
+            self._call(lambda: inner.pause(*again))
 
     def _seek_all(self, inner: KafkaConsumer[Any, Any], partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
@@ -414,6 +451,7 @@ class Consumer(ConsumingState, Client):
         self._drop({native})
         self._positions.pop(native, None)
         self._eof.pop(native, None)
+        self._tickets.pop(native, None)
         self._failed.discard(native)
         if offset >= 0:
             epoch = -1 if target.leader_epoch is None else target.leader_epoch
@@ -476,6 +514,7 @@ class Consumer(ConsumingState, Client):
         found: list[Message[bytes, bytes]] = []
         patience = monotonic() + 0.2
         while True:
+            self._change()
             self._tend(now_ms)
             if self.events.serve() and self._inner is None:
                 raise RuntimeError(_CLOSED)
@@ -491,10 +530,13 @@ class Consumer(ConsumingState, Client):
                 continue
             left = remaining(deadline)
             error = self._fetch(left if not found else min(left, 0.05), wanted)
+            if self._raised is not None:
+                if error is not None:
+                    self._errors.appendleft(error)
+                self._raise_callback_error()
             if error is not None:
                 found.append(error)
                 break
-            self._raise_callback_error()
             self.turns.pass_on()
             if left <= 0 and not self._chunks and not len(self.events):
                 eof = self._next_eof()
@@ -638,19 +680,27 @@ class Consumer(ConsumingState, Client):
             if native == self._current_partition:
                 continue
             high = inner.highwater(native)
-            if high is None or self._eof.get(native) == high:
+            if high is not None and self._eof.get(native) == high:
                 continue
             try:
                 position = inner.position(native, timeout_ms=0)
                 lag = inner.current_lag(native)
             except errors.KafkaError:
                 continue
-            if lag == 0 or position >= high:
+            is_end = high is None or lag == 0 or position == high
+            if is_end and self._found_nothing(inner, native, position) and high is not None:
                 self._eof[native] = high
                 text = f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})"
                 error = KafkaError(KafkaError._PARTITION_EOF, text)
                 return _error_message(error, native.topic, native.partition, position)
         return None
+
+    def _found_nothing(self, inner: KafkaConsumer[Any, Any], native: Native, position: int) -> bool:
+        """Return whether a fetch from ``position``, the end as far as was known, has found nothing."""
+        fetches = inner._consumer.components.fetches
+        ticket = fetches.look_behind(native, position, self._tickets.get(native))
+        self._tickets[native] = ticket
+        return ticket is None
 
     # --- buffered messages -----------------------------------------------------------------------------------------
 
@@ -697,7 +747,7 @@ class Consumer(ConsumingState, Client):
     def _forget(self, partitions: set[Native]) -> None:
         """Drop all that is known of partitions that this consumer no longer has."""
         self._drop(partitions)
-        for table in (self._positions, self._stored, self._committed, self._eof, self._starts):
+        for table in (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts):
             for native in partitions:
                 table.pop(native, None)
         self._failed -= partitions
@@ -706,7 +756,7 @@ class Consumer(ConsumingState, Client):
         self._settle()
         self._chunks.clear()
         self._go_on_with(None, [])
-        for table in (self._positions, self._stored, self._committed, self._eof, self._starts):
+        for table in (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts):
             table.clear()
         self._failed.clear()
         self._errors.clear()
@@ -821,7 +871,7 @@ class Consumer(ConsumingState, Client):
             place = found.get(_native(each))
             made = TopicPartition(each.topic, each.partition)
             if place is not None:
-                made.offset, made.metadata = place.offset, place.metadata or None
+                made.offset, made.metadata = place.offset, metadata_of(place.metadata)
                 made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
             result.append(made)
         return result
@@ -893,6 +943,7 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         natives = {_native(each) for each in _checked(partitions)} & inner.assignment()
+        self._paused |= natives
         first = self._drop(natives)
         for native, offset in first.items():
             self._call(lambda native=native, offset=offset: inner.seek(native, offset))  # type: ignore[misc]
@@ -907,7 +958,9 @@ class Consumer(ConsumingState, Client):
             RuntimeError: the consumer is closed.
         """
         inner = self.inner()
-        natives = {_native(each) for each in _checked(partitions)} & inner.assignment()
+        natives = {_native(each) for each in _checked(partitions)}
+        self._paused -= natives
+        natives &= inner.assignment()
         if natives:
             self._call(lambda: inner.resume(*natives), prefix="Failed to resume partitions: ")
 
@@ -1115,12 +1168,12 @@ def _native(partition: TopicPartition) -> Native:
 
 def _place(partition: TopicPartition) -> OffsetAndMetadata:
     epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-    return OffsetAndMetadata(partition.offset, partition.metadata or "", epoch)
+    return OffsetAndMetadata(partition.offset, wire_metadata(partition.metadata), epoch)
 
 
 def _shown(places: dict[Native, OffsetAndMetadata]) -> list[TopicPartition]:
     return [
-        TopicPartition(tp.topic, tp.partition, place.offset, place.metadata or None, place.leader_epoch)
+        TopicPartition(tp.topic, tp.partition, place.offset, metadata_of(place.metadata), place.leader_epoch)
         for tp, place in sorted(places.items())
     ]
 
@@ -1142,6 +1195,10 @@ def _checked(partitions: Any) -> list[TopicPartition]:
         if not isinstance(each, TopicPartition):
             raise TypeError("expected confluent_kafka.cimpl.TopicPartition")
     return partitions
+
+
+def _has_pattern(names: list[str]) -> bool:
+    return any(name.startswith("^") for name in names)
 
 
 def _pattern(names: list[str]) -> str:

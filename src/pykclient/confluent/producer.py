@@ -25,7 +25,7 @@ from pykclient.confluent.message import (
     header_pairs,
 )
 from pykclient.confluent.partitioners import KEYLESS_STICK, PARTITIONERS
-from pykclient.confluent.topic_partition import TopicPartition, group_metadata_of
+from pykclient.confluent.topic_partition import TopicPartition, group_metadata_of, wire_metadata
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.sender import Purge
 from pykclient.system_time import monotonic_ms, wall_ms
@@ -441,7 +441,9 @@ class Producer(ProducingState, Client):
             RuntimeError: the producer is closed.
         """
         offsets = {
-            NativeTopicPartition(each.topic, each.partition): OffsetAndMetadata(each.offset, each.metadata or "")
+            NativeTopicPartition(each.topic, each.partition): OffsetAndMetadata(
+                each.offset, wire_metadata(each.metadata)
+            )
             for each in positions
             if each.offset >= 0
         }

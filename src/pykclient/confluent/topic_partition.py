@@ -31,6 +31,10 @@ class TopicPartition:
         for value in (partition, offset):
             if not isinstance(value, int):
                 raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as an integer")
+        if not isinstance(metadata, str | None):
+            raise TypeError(f"argument 4 must be str, not {type(metadata).__name__}")
+        if "\0" in topic or (metadata and "\0" in metadata):
+            raise ValueError("embedded null character")
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -76,6 +80,19 @@ class TopicPartition:
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.topic, self.partition, self.offset, self.metadata, self.leader_epoch)
         return TopicPartition, arguments, (None, {"error": self.error})
+
+
+def wire_metadata(metadata: str | None) -> str:
+    """Return the metadata of a commit as it is sent: with a null character at its end, as confluent-kafka sends it.
+
+    So "" differs from None, which brokers store as "". And confluent-kafka reads metadata up to a null character.
+    """
+    return "" if metadata is None else f"{metadata}\0"
+
+
+def metadata_of(sent: str) -> str | None:
+    """Return the metadata of a committed offset as confluent-kafka shows it."""
+    return sent.partition("\0")[0] if sent else None
 
 
 class Uuid:

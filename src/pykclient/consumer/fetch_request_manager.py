@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.consumer.completed_fetch import CompletedFetch, FetchBuffer
 from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchSizes, request_metadata_update
@@ -145,6 +145,14 @@ _RETRIED = _LEADER_MOVED | {
     UnknownLeaderEpochError.code,
     UnknownServerError.code,
 }
+
+
+class FetchTicket(NamedTuple):
+    """A fetch that will have been answered when a session has more than ``answers``, or None before the first."""
+
+    offset: int
+    session: FetchSessionHandler | None
+    answers: int
 
 
 class FetchRequestManager:
@@ -325,6 +333,25 @@ class FetchRequestManager:
             self._superseded[connection_id] = data
         self._session_handlers[node_id].supersede()
         self._is_answered(node_id, data)
+
+    def look_behind(self, tp: TopicPartition, offset: int, ticket: FetchTicket | None) -> FetchTicket | None:
+        """Return None if a fetch of ``tp`` from ``offset``, its position, has found nothing since the first call.
+
+        Until then, return the ticket for the next call; the first has None. Thread: application.
+        """
+        node_id = self._subscriptions.fetch_node_id(tp)
+        session = None if node_id is None else self._session_handlers.get(node_id)
+        if ticket is not None and session is not None and ticket[:2] == (offset, session):
+            if session.answers <= ticket.answers:
+                return ticket
+            is_buffered = self._fetch_buffer.has_completed_fetches(lambda fetch: fetch.partition == tp)
+            return ticket if is_buffered else None
+        answers = 0 if session is None else session.answers
+        if session is not None and node_id in self._in_flight:
+            requested = self._in_flight[node_id][2].session_partitions.get(tp)
+            if requested is None or requested.fetch_offset != offset:
+                answers += 1
+        return FetchTicket(offset, session, answers)
 
     def _free_connection(self, node: Node) -> Node | None:
         """Return the node whose connection the next fetch takes, if that can be used now.

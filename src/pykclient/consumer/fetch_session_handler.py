@@ -120,6 +120,7 @@ class FetchSessionHandler:
         "_session_partitions",
         "_topic_names",
         "_without_topic_id",
+        "answers",
         "session_topic_names",
     )
 
@@ -130,6 +131,8 @@ class FetchSessionHandler:
         self._session_partitions: dict[TopicPartition, PartitionData] = {}
         self._topic_names: dict[UUID, str] = {}
         self._without_topic_id = 0  # the number of partitions without an id
+        #: The number of requests that were answered without an error of the session.
+        self.answers = 0
         #: Names by id; empty if the session cannot use ids.
         self.session_topic_names: Mapping[UUID, str] = {}
 
@@ -234,6 +237,7 @@ class FetchSessionHandler:
             )
             self._next_metadata = INITIAL if full else self._next_metadata.next_close_existing_attempt_new()
             return None
+        self.answers += 1
         if response.session_id == INVALID_SESSION_ID:
             # The broker has no room for the session, or ended it.
             self._next_metadata = INITIAL
@@ -268,6 +272,7 @@ class FetchSessionHandler:
 
     def next_epoch(self) -> int:
         """Advance to the next request's epoch after an empty incremental response; return the epoch."""
+        self.answers += 1
         self._next_metadata = self._next_metadata.next_incremental()
         return self._next_metadata.epoch
 
@@ -277,7 +282,8 @@ class FetchSessionHandler:
         return self._next_metadata.epoch
 
     def skip_epochs(self, count: int) -> None:
-        """Advance by ``count`` epochs, which must not wrap around."""
+        """Advance by ``count`` epochs, which must not wrap around: so many empty responses have arrived."""
+        self.answers += count
         self._next_metadata = FetchMetadata(self._next_metadata.session_id, self._next_metadata.epoch + count)
 
     def notify_close(self) -> None:
