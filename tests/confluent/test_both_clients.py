@@ -14,7 +14,7 @@ import confluent_kafka as theirs
 import pytest
 
 import pykclient.confluent as ours
-from pykclient.testing import EmbeddedCluster
+from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 
 _PATIENCE_S = 30.0
 
@@ -425,7 +425,12 @@ def test_unsubscribe_takes_effect_in_the_next_poll(
     revoked: list[int] = []
     callbacks = calls.of("a")
     noted = callbacks["on_revoke"]
-    callbacks["on_revoke"] = lambda consumer, each: (noted(consumer, each), revoked.extend(p.offset for p in each))
+
+    def on_revoke(consumer: Any, partitions: list[Any]) -> None:
+        noted(consumer, partitions)
+        revoked.extend(each.offset for each in partitions)
+
+    callbacks["on_revoke"] = on_revoke
     with _consumer(ck, cluster, filled, **settings) as consumer:
         consumer.subscribe([filled], **callbacks)
         _until(consumer, lambda found: len(found) == 10)
@@ -637,6 +642,37 @@ def test_paused_partitions_stay_paused_when_they_are_assigned_again(
         assert consumer.poll(0.3) is None
         consumer.resume(both[:1])
         assert {message.partition() for message in _until(consumer, lambda found: len(found) == 5)} == {0}
+
+
+# --- the schema registry ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        ("avro", "AvroSerializer", ('{"type": "long"}',)),
+        ("json_schema", "JSONSerializer", ('{"title": "n", "type": "number"}',)),
+    ],
+)
+def test_serializers_register_schemas_by_default(ck: Any, module: str, name: str, arguments: tuple[str, ...]) -> None:
+    schema_registry = import_module(f"{ck.__name__}.schema_registry")
+    serialization = import_module(f"{ck.__name__}.serialization")
+    make = getattr(import_module(f"{ck.__name__}.schema_registry.{module}"), name)
+    context = serialization.SerializationContext("t", serialization.MessageField.VALUE)
+    client_type = schema_registry.SchemaRegistryClient
+    with EmbeddedSchemaRegistry() as registry, client_type({"url": registry.url}) as client:
+
+        def made(**conf: Any) -> Any:
+            given = [*arguments, client]
+            return make(*(given if name == "JSONSerializer" else given[::-1]), conf=conf or None)
+
+        with pytest.raises(Exception, match="not found"):
+            made(**{"auto.register.schemas": False})(1, context)
+        assert client.get_subjects() == []
+        assert made()(1, context)
+        assert client.get_subjects() == ["t-value"]
+        with pytest.raises(ValueError, match=r"cannot enable both use\.latest\.version and auto\.register\.schemas"):
+            made(**{"use.latest.version": True})
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ def test_modules_are_attributes_of_the_package_after_its_import() -> None:
     [
         ("", "SchemaRegistryClient", ""),
         ("", "topic_subject_name_strategy", ""),
-        (".avro", "AvroSerializer", ".avro"),
+        (".avro", "AvroDeserializer", ".avro"),
         (".error", "SchemaRegistryError", ""),
         (".json_schema", "JSONDeserializer", ".json_schema"),
-        (".protobuf", "ProtobufSerializer", ".protobuf"),
+        (".protobuf", "ProtobufDeserializer", ".protobuf"),
         (".schema_registry_client", "Schema", ""),
     ],
 )

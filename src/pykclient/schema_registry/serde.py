@@ -190,9 +190,10 @@ _BOTH: Final = (
     _setting("subject.name.strategy.type", Type.STRING, None, "TOPIC, RECORD, TOPIC_RECORD or ASSOCIATED."),
     _setting("subject.name.strategy.conf", Type.CLASS, None, "Settings of ASSOCIATED."),
 )
+_REGISTER: Final = "auto.register.schemas"
 WRITING: Final = (
     *_BOTH,
-    _setting("auto.register.schemas", Type.BOOLEAN, False, "Register the schema if it is not registered yet."),
+    _setting(_REGISTER, Type.BOOLEAN, False, "Register the schema if it is not registered yet."),
     _setting("normalize.schemas", Type.BOOLEAN, False, "Let the registry bring schemas into a normal form."),
     _setting("use.schema.id", Type.INT, None, "Use the schema of this id."),
     _setting("schema.id.serializer", Type.CLASS, None, "A function that writes the schema's id."),
@@ -212,6 +213,11 @@ _OBJECTS: Final = frozenset(key.name for key in (*WRITING, *READING) if key.type
 def setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
     """Return a setting that only one format has."""
     return _setting(name, type, default, doc)
+
+
+def registering(keys: tuple[ConfigKey, ...]) -> tuple[ConfigKey, ...]:
+    """Return the settings of a serializer that registers schemas unless it is told otherwise."""
+    return tuple(_setting(key.name, key.type, True, key.doc) if key.name == _REGISTER else key for key in keys)
 
 
 def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """``pykclient.schema_registry`` under confluent-kafka's name, with the same lazy names.
 
 - ``schema_registry_client``, ``avro``, ``json_schema``, ``protobuf``, ``error``: modules that programs import from it
+
+The serializers register schemas by default, as confluent-kafka's do.
 """
 
 from __future__ import annotations
