@@ -179,3 +179,16 @@ def test_nothing_is_lost_while_brokers_restart(any_cluster: AnyKafka, topic: str
             break
     assert seen == set(range(600))
     assert max(acknowledged.values()) == 1
+
+
+def test_a_batch_of_the_log_exceeds_the_limit_of_locks(
+    brokers: AnyKafka, topic: str, group_id: str, join: Join
+) -> None:
+    brokers.create_topic(topic)
+    set_group(brokers, group_id, partition_max_record_locks=100)
+    with KafkaProducer(bootstrap_servers=brokers.bootstrap_servers, linger_ms=60_000) as producer:
+        for number in range(200):
+            producer.send(topic, b"%d" % number)
+    consumer = join(brokers, max_poll_records=500)
+    first = next(records for _, records in polls(consumer) if records)
+    assert len(first) == 200, "the batch stays whole"
