@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
-from time import monotonic
+from time import monotonic, sleep
 from types import ModuleType
 from typing import Any
 
@@ -71,6 +71,28 @@ def test_small_queues_admit_messages_for_many_partitions(ck: Any, cluster: Embed
             )
         assert producer.flush(_PATIENCE_S) == 0
     assert reports == [None] * 300
+
+
+def test_messages_reach_partitions_that_were_added(ck: Any, cluster: EmbeddedCluster) -> None:
+    topic = f"grows-{ck.__name__}"
+    cluster.create_topic(topic, 1)
+    reports: list[Any] = []
+    with ck.Producer(_settings(cluster, **{"topic.metadata.refresh.interval.ms": 100})) as producer:
+        producer.produce(topic, b"x", partition=0)
+        assert producer.flush(_PATIENCE_S) == 0
+        admin = import_module(f"{ck.__name__}.admin")
+        client = admin.AdminClient(_settings(cluster))
+        client.create_partitions([admin.NewPartitions(topic, 2)])[topic].result(_PATIENCE_S)
+        deadline = monotonic() + _PATIENCE_S
+        while not reports:  # no poll in between
+            assert monotonic() < deadline
+            try:
+                producer.produce(topic, b"x", partition=1, on_delivery=lambda error, _: reports.append(error))
+            except ck.KafkaException:  # the partition is not known yet
+                sleep(0.05)
+            else:
+                assert producer.flush(_PATIENCE_S) == 0
+    assert reports == [None]
 
 
 @pytest.mark.parametrize("topic", ["", "a b!", ".", "x" * 300])
@@ -642,6 +664,69 @@ def test_paused_partitions_stay_paused_when_they_are_assigned_again(
         assert consumer.poll(0.3) is None
         consumer.resume(both[:1])
         assert {message.partition() for message in _until(consumer, lambda found: len(found) == 5)} == {0}
+
+
+# --- share consumer ---------------------------------------------------------------------------------------------------
+
+
+_FOREIGN_TO_SHARES = {
+    "auto.offset.reset": "latest",
+    "enable.auto.commit": False,
+    "group.protocol": "consumer",
+    "heartbeat.interval.ms": 10,
+    "partition.assignment.strategy": "range",
+    "session.timeout.ms": 6000,
+}
+
+
+@pytest.mark.parametrize("name", _FOREIGN_TO_SHARES)
+def test_share_consumer_has_fewer_settings(ck: Any, cluster: EmbeddedCluster, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^Failed to create share consumer: `{name}` is not "):
+        ck.ShareConsumer(_settings(cluster, **{"group.id": "g", name: _FOREIGN_TO_SHARES[name]}))
+
+
+def test_share_consumer_has_a_short_poll_interval(ck: Any, cluster: EmbeddedCluster) -> None:
+    ck.ShareConsumer(_settings(cluster, **{"group.id": "g", "max.poll.interval.ms": 10})).close()
+
+
+def test_share_consumer_waits_for_its_topic_and_guards_its_callback(ck: Any, cluster: EmbeddedCluster) -> None:
+    topic = f"late-{ck.__name__}"
+    settings = {"group.id": f"late-{ck.__name__}", "topic.metadata.refresh.interval.ms": 200}
+    admin = import_module(f"{ck.__name__}.admin")
+    client = admin.AdminClient(_settings(cluster))
+    operation = admin.AlterConfigOpType.SET
+    entry = admin.ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=operation)
+    resource = admin.ConfigResource("GROUP", settings["group.id"], incremental_configs=[entry])
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(_PATIENCE_S)
+    calls: list[str] = []
+
+    def committed(offsets: Any, error: Any) -> None:
+        for call in (consumer.subscription, consumer.commit_async, consumer.close):
+            try:
+                call()
+                calls.append("none")
+            except Exception as raised:  # noqa: BLE001 - its type is compared
+                calls.append(type(raised).__name__)
+
+    with closing(ck.ShareConsumer(_settings(cluster, **settings))) as consumer:
+        consumer.subscribe([topic])
+        consumer.set_acknowledgement_commit_callback(committed)
+        consumer.poll(1.0)
+        assert topic not in client.list_topics(timeout=_PATIENCE_S).topics
+        cluster.create_topic(topic, 1)
+        with ck.Producer(_settings(cluster)) as producer:
+            producer.produce(topic, b"x")
+        deadline = monotonic() + _PATIENCE_S
+        found: list[Any] = []
+        while not found:
+            assert monotonic() < deadline
+            found = [message for message in consumer.poll(0.2) if message.error() is None]
+        assert found[0].value() == b"x"
+        while not calls:
+            assert monotonic() < deadline
+            consumer.poll(0.2)
+    assert set(calls) == {"IllegalStateException"}
 
 
 # --- the schema registry ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import signal
@@ -614,6 +615,24 @@ def _until_found(consumer: DeserializingConsumer[bytes, int], found: list[Any]) 
         message = consumer.poll(0.5)
         if message is not None:
             found.append((message.key(), message.deserialized_value()))
+
+
+def test_log_records_do_not_end_a_poll() -> None:
+    logger = logging.getLogger("application")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        with Producer({"bootstrap.servers": _NOWHERE, "client.id": "logs", "logger": logger}) as producer:
+            logging.getLogger("pykclient.network").warning("[Producer client_id=logs] something happened")
+            assert producer.poll(0) == 0
+            assert any("something happened" in record.getMessage() for record in records)
+            producer.produce("t", b"x", partition=0)
+            producer.purge()
+            assert producer.poll(_PATIENCE_S) == 1
+    finally:
+        logger.removeHandler(handler)
 
 
 # --- share consumer ---------------------------------------------------------------------------------------------------

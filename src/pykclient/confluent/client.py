@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pykclient import errors
 from pykclient.config.config_def import Password
 from pykclient.confluent.configuration import NOWHERE, Configuration
-from pykclient.confluent.events import Events, monotonic
+from pykclient.confluent.events import UNCOUNTED, Events, monotonic
 from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _LogEvents(logging.Handler):
         if self._mark in message:
             logger, name = self._logger, self._name
             level, module = record.levelno, record.name.rpartition(".")[2].upper()
-            self._events.put(lambda: logger.log(level, "%s [%s] %s", module, name, message))
+            self._events.put(lambda: (logger.log(level, "%s [%s] %s", module, name, message), UNCOUNTED)[1])
 
 
 class Client:
@@ -81,7 +81,7 @@ class Client:
             logging.getLogger("pykclient").addHandler(self._handler)
             if configuration.text("debug"):
                 logger, name, text = configuration.logger, self.name, f"{type(self).__name__} with debug contexts"
-                self.events.put(lambda: logger.log(logging.DEBUG, "%s [%s] %s", "INIT", name, text))
+                self.events.put(lambda: (logger.log(logging.DEBUG, "%s [%s] %s", "INIT", name, text), UNCOUNTED)[1])
 
     # --- background events -----------------------------------------------------------------------------------------
 

@@ -94,6 +94,25 @@ _EAGER = frozenset(("range", "roundrobin"))
 _PARTITIONERS = frozenset(
     ("random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
 )
+#: What brokers decide in groups of the consumer protocol and share groups.
+_OF_BROKERS = ("session.timeout.ms", "heartbeat.interval.ms")
+_NOT_SHARED = frozenset(
+    (
+        "auto.offset.reset",
+        "consume.callback.max.messages",
+        "enable.auto.commit",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.queue.backoff.ms",
+        "group.instance.id",
+        "group.protocol",
+        "isolation.level",
+        "message.copy.max.bytes",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+    )
+)
 #: librdkafka's acks by name.
 _ACKS = {"all": -1}
 _COMPRESSION_LEVELS = {"gzip": range(10), "lz4": range(13), "zstd": range(1, 23)}
@@ -112,15 +131,16 @@ class Configuration:
     ``text(name)`` and its siblings return the given value of a property or librdkafka's default.
     """
 
-    def __init__(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_share: bool = False) -> None:
         """Check the arguments of a client's constructor.
 
         Raises:
             TypeError: there is no dict, or a callback cannot be called.
-            ValueError: a consumer has no ``group.id``.
+            ValueError: a consumer has no ``group.id``, or a share consumer a property that it cannot have.
             KafkaException: a property is unknown, or has a wrong value.
         """
         self.kind = kind
+        self._is_share = is_share
         self.callbacks: dict[str, Callable[..., Any]] = {}
         self.logger: Any = None
         self._values: dict[str, Any] = {}
@@ -224,8 +244,17 @@ class Configuration:
             raise self._refusal(f"Unsupported SASL mechanism: {mechanism}")
         if self.kind == PRODUCER:
             self._check_producer()
+        elif self._is_share:
+            self._check_share_consumer()
         elif self.kind == CONSUMER:
             self._check_consumer()
+
+    def _check_share_consumer(self) -> None:
+        for name in self._values:
+            if name in _OF_BROKERS:
+                raise ValueError(f"Failed to create share consumer: {_not_supported(name)}. It is defined broker side")
+            if name in _NOT_SHARED:
+                raise ValueError(f"Failed to create share consumer: `{name}` is not applicable for share consumer")
 
     def _check_producer(self) -> None:
         if self.text("partitioner") not in _PARTITIONERS:
@@ -249,12 +278,9 @@ class Configuration:
 
     def _check_consumer(self) -> None:
         if self.text("group.protocol") == "consumer":
-            for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+            for name in (*_OF_BROKERS, "partition.assignment.strategy"):
                 if self.is_set(name):
-                    raise self._refusal(
-                        f"`{name}` is not supported for `group.protocol=consumer` or share consumer. "
-                        "It is defined broker side"
-                    )
+                    raise self._refusal(f"{_not_supported(name)}. It is defined broker side")
             return
         if self.number("max.poll.interval.ms") < self.number("session.timeout.ms"):
             raise self._refusal("`max.poll.interval.ms`must be >= `session.timeout.ms`")
@@ -451,6 +477,10 @@ class Configuration:
             settings["session.timeout.ms"] = session_ms
             settings["heartbeat.interval.ms"] = min(self.number("heartbeat.interval.ms"), max(1, session_ms // 3))
             settings["partition.assignment.strategy"] = self.strategies
+
+
+def _not_supported(name: str) -> str:
+    return f"`{name}` is not supported for `group.protocol=consumer` or share consumer"
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pykclient import errors
 from pykclient.confluent.client import Client, built
@@ -22,6 +22,7 @@ from pykclient.confluent.kafka_error import (
     failure,
 )
 from pykclient.confluent.message import ConsumingState, Message, place_of
+from pykclient.confluent.model import Progress
 from pykclient.confluent.topic_partition import TopicPartition, encoded_group_metadata, metadata_of, wire_metadata
 from pykclient.confluent.turns import SHARED_SLICE_S, Turns, in_turn
 from pykclient.consumer import consumer_arguments
@@ -52,19 +53,6 @@ _NOT_SUBSCRIBED = "Failed to set subscription: "
 _NOWHERE = OffsetAndMetadata(OFFSET_INVALID, "", -1)
 #: librdkafka's offsets before the end: -2000 - n is n messages before it.
 _TAIL = -2000
-
-
-class Progress(NamedTuple):
-    """A consumer's progress in a partition; OFFSET_INVALID means an unknown offset."""
-
-    topic: str
-    partition: int
-    at_hand: int
-    position: int
-    stored: OffsetAndMetadata
-    committed: OffsetAndMetadata
-    low: int
-    high: int
 
 
 class _Listener(ConsumerRebalanceListener):

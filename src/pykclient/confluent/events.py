@@ -14,6 +14,8 @@ from pykclient.system_time import monotonic_ms
 
 #: Longest wait, so that a signal's handler runs in time and timers are checked.
 _SLICE_S = 0.2
+#: What an event returns that does not end a wait for events.
+UNCOUNTED = object()
 
 
 def monotonic() -> float:
@@ -70,7 +72,10 @@ class Events:
         return len(self.queue)
 
     def serve(self) -> int:
-        """Run the events that wait now; return their number. An exception of an event ends this, and is raised."""
+        """Run the events that wait now; return their number, without those that return UNCOUNTED.
+
+        An exception of an event ends this, and is raised.
+        """
         waiting = self.queue
         served = 0
         for _ in range(len(waiting)):
@@ -78,8 +83,8 @@ class Events:
                 event = waiting.popleft()
             except IndexError:  # another thread serves them, too
                 break
-            served += 1
-            event()
+            if event() is not UNCOUNTED:
+                served += 1
         return served
 
     def wait(self, timeout: float, others: Sized = ()) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from pykclient.confluent import constants
 from pykclient.confluent.message import Message
 from pykclient.confluent.topic_partition import TopicPartition
+from pykclient.types import OffsetAndMetadata
 
 
 class Node:
@@ -158,3 +159,16 @@ class ThrottleEvent:
 
     def __str__(self) -> str:
         return f"{self.broker_name}/{self.broker_id} throttled for {int(self.throttle_time * 1000)} ms"
+
+
+class Progress(NamedTuple):
+    """A consumer's progress in a partition; OFFSET_INVALID means an unknown offset."""
+
+    topic: str
+    partition: int
+    at_hand: int
+    position: int
+    stored: OffsetAndMetadata
+    committed: OffsetAndMetadata
+    low: int
+    high: int

@@ -102,6 +102,10 @@ class Producer(ProducingState, Client):
             self._counts.pop(delivery.topic, None)
             self._produce_to_unknown(delivery)
             return
+        partitions = self._grown(delivery, error)
+        if partitions:
+            self._hand_over(delivery, partitions)
+            return
         self._reports.forget(delivery.value)
         if isinstance(error, errors.BufferExhaustedError):
             raise BufferError("Local: Queue full") from error  # noqa: TRY004 - confluent-kafka's
@@ -110,6 +114,14 @@ class Producer(ProducingState, Client):
         if self._inner is None:
             raise RuntimeError(PRODUCER_CLOSED) from error
         raise _transaction_failure(error, UNABLE_TO_PRODUCE) from error
+
+    def _grown(self, delivery: Delivery, error: BaseException) -> int:
+        """Return the topic's number of partitions if it has grown, so that the partition exists; otherwise 0."""
+        inner, topic = self._inner, delivery.topic
+        if inner is None or not (isinstance(error, KafkaException) and error.args[0] == KafkaError._UNKNOWN_PARTITION):
+            return 0
+        self._counts[topic] = partitions = len(inner.partitions_for(topic))
+        return partitions if 0 <= delivery.partition < partitions else 0
 
     def _produce_to_unknown(self, delivery: Delivery) -> None:
         """Send the message if its topic is known by now; otherwise add it to the backlog."""

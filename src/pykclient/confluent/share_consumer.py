@@ -34,7 +34,6 @@ _BUSY = "ShareConsumer is not safe for multi-threaded access"
 #: Settings of the consumer that a share consumer does not have.
 _KEPT = frozenset(
     (
-        "allow.auto.create.topics",
         "auto.offset.reset",
         "enable.auto.commit",
         "exclude.internal.topics",
@@ -69,7 +68,7 @@ class ShareConsumer(Client):
         """
         if self._inner is not None:
             raise RuntimeError("Share consumer already initialized")
-        configuration = Configuration(CONSUMER, args, kwargs)
+        configuration = Configuration(CONSUMER, args, kwargs, is_share=True)
         if "on_commit" in configuration.callbacks:
             raise ValueError("on_commit is not supported: use set_acknowledgement_commit_callback")
         super().__init__(configuration)
@@ -85,6 +84,7 @@ class ShareConsumer(Client):
                 raise
             raise ValueError(error.args[0].str()) from error
         self._raised: BaseException | None = None
+        self._in_callback = False
         #: The records of the last poll, by topic, partition and offset.
         self._polled: dict[tuple[str, int, int], ConsumerRecord[Any, Any]] = {}
         self.begin_events()
@@ -120,9 +120,12 @@ class ShareConsumer(Client):
         """Return the topics subscribed to.
 
         Raises:
-            IllegalStateException: the consumer is closed.
+            IllegalStateException: the consumer is closed, or the callback for acknowledgements calls this.
         """
-        return sorted(self._call(self.inner().subscription) or ())
+        inner = self.inner()
+        if self._in_callback:
+            raise IllegalStateException("subscription() cannot be called by the callback for acknowledgements")
+        return sorted(self._call(inner.subscription) or ())
 
     def poll(self, timeout: float = -1) -> Messages:
         """Return messages as soon as there are some; none after ``timeout`` seconds.
@@ -238,10 +241,13 @@ class ShareConsumer(Client):
 
         def tell(offsets: dict[Any, set[int]], error: errors.KafkaError | None) -> None:
             shown = {TopicPartition(tip.topic, tip.partition): set(places) for tip, places in offsets.items()}
+            self._in_callback = True
             try:
                 callback(shown, None if error is None else exception_of(error))
             except BaseException as raised:  # noqa: BLE001 - raised by the call that this runs in
                 self._raised = raised
+            finally:
+                self._in_callback = False
 
         self._call(lambda: inner.set_acknowledgement_commit_callback(tell))
 
