@@ -281,8 +281,10 @@ def test_partitioners_may_be_named(name: str) -> None:
 def test_bootstrap_servers_default_to_localhost() -> None:
     assert ProducerConfig()["bootstrap.servers"] == ["localhost:9092"]
     assert ConsumerConfig()["bootstrap.servers"] == ["localhost:9092"]
-    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        AdminClientConfig()
+    assert list(AdminClientConfig()["bootstrap.servers"]) == ["localhost:9092"]
+    assert not AdminClientConfig(bootstrap_controllers="c:9093")["bootstrap.servers"]
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers must not be empty"):
+        AdminClientConfig(bootstrap_servers="")
 
 
 @pytest.mark.parametrize("config", TABLES.values())

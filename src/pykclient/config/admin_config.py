@@ -20,8 +20,8 @@ _KEYS = (
         (),
         ValidList(),
         HIGH,
-        "Addresses of controllers to connect to instead of brokers, as host:port (KIP-919). Either this key or "
-        "bootstrap.servers is set. Controllers serve fewer calls than brokers.",
+        "Addresses of controllers to connect to instead of brokers, as host:port (KIP-919). This key and "
+        "bootstrap.servers exclude each other. Controllers serve fewer calls than brokers.",
     ),
     shared.client_id(MEDIUM),
     shared.connections_max_idle_ms(300_000),
@@ -66,11 +66,9 @@ class AdminClientConfig(AbstractConfig):
         shared.apply_common_rules(self.originals, values)
         servers, controllers = values["bootstrap.servers"], values["bootstrap.controllers"]
         if not servers and not controllers:
-            raise ConfigError(
-                "bootstrap.servers has no default and must be set (or bootstrap.controllers, to connect to controllers "
-                "instead of brokers)",
-                key="bootstrap.servers",
-            )
+            if "bootstrap.servers" in self.originals:
+                raise ConfigError("bootstrap.servers must not be empty", key="bootstrap.servers")
+            values["bootstrap.servers"] = shared.bootstrap_servers().default
         if servers and controllers:
             raise ConfigError(
                 "bootstrap.servers and bootstrap.controllers are both set. A client connects either to brokers or to "

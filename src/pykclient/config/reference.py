@@ -203,7 +203,7 @@ def _default(key: ConfigKey) -> str:
         return "none, must be set"
     value: Any = key.default
     if key.name == "bootstrap.servers" and not value:
-        return "none, this key or `bootstrap.controllers` must be set"
+        return "the same, unless `bootstrap.controllers` is set"
     if value in ("", ()):
         return "empty"
     if key.type == Type.LIST:
