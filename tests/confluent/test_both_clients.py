@@ -685,8 +685,19 @@ def test_share_consumer_has_fewer_settings(ck: Any, cluster: EmbeddedCluster, na
         ck.ShareConsumer(_settings(cluster, **{"group.id": "g", name: _FOREIGN_TO_SHARES[name]}))
 
 
-def test_share_consumer_has_a_short_poll_interval(ck: Any, cluster: EmbeddedCluster) -> None:
-    ck.ShareConsumer(_settings(cluster, **{"group.id": "g", "max.poll.interval.ms": 10})).close()
+def test_share_consumer_that_polls_too_late_is_told_once(ck: Any, cluster: EmbeddedCluster) -> None:
+    settings = _settings(cluster, **{"group.id": f"late-poll-{ck.__name__}", "max.poll.interval.ms": 1000})
+    with closing(ck.ShareConsumer(settings)) as consumer:
+        consumer.subscribe(["two"])
+        start = monotonic()
+        consumer.poll(1.5)  # a wait in poll is not late
+        assert monotonic() - start >= 1.4
+        consumer.poll(0.1)
+        sleep(2.0)
+        with pytest.raises(ck.KafkaException) as raised:
+            all(consumer.poll(0.1) is not None for _ in range(20))
+        assert raised.value.args[0] == ck.KafkaError._MAX_POLL_EXCEEDED
+        consumer.poll(0.1)
 
 
 def test_share_consumer_waits_for_its_topic_and_guards_its_callback(ck: Any, cluster: EmbeddedCluster) -> None:

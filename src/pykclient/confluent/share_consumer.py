@@ -17,6 +17,7 @@ from pykclient.confluent.kafka_error import (
     KafkaException,
     error_of,
     exception_of,
+    failure,
 )
 from pykclient.confluent.message import Message, consumed, place_of
 from pykclient.confluent.model import AcknowledgeType, Messages
@@ -24,6 +25,7 @@ from pykclient.confluent.topic_partition import TopicPartition
 from pykclient.consumer.share.acknowledgements import AcknowledgeType as NativeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.serde import MessageField, SerializationContext
+from pykclient.system_time import monotonic_ms
 from pykclient.types import ConsumerRecord
 
 T = TypeVar("T")
@@ -85,6 +87,8 @@ class ShareConsumer(Client):
             raise ValueError(error.args[0].str()) from error
         self._raised: BaseException | None = None
         self._in_callback = False
+        self._poll_interval_ms = configuration.number("max.poll.interval.ms")
+        self._last_poll_ms = monotonic_ms()
         #: The records of the last poll, by topic, partition and offset.
         self._polled: dict[tuple[str, int, int], ConsumerRecord[Any, Any]] = {}
         self.begin_events()
@@ -107,6 +111,7 @@ class ShareConsumer(Client):
         if not all(topics) or len(set(topics)) < len(topics):
             raise ValueError("Failed to set subscription: Local: Invalid argument or configuration")
         self._call(lambda: inner.subscribe(topics), "Failed to set subscription: ")
+        self._last_poll_ms = monotonic_ms()
 
     def unsubscribe(self) -> None:
         """Leave the group.
@@ -135,11 +140,24 @@ class ShareConsumer(Client):
         Raises:
             IllegalStateException: there is no subscription, or messages are not acknowledged.
             IllegalStateException: the consumer is closed.
+            KafkaException: the last call was ``max.poll.interval.ms`` ago, so the consumer has left the group. The next
+                call joins it again.
         """
         inner = self.inner()
         deadline = deadline_of(timeout)
         if not inner.subscription():
             raise IllegalStateException("Consumer is not subscribed to any topics")
+        late_ms = monotonic_ms() - self._last_poll_ms - self._poll_interval_ms
+        if late_ms > 0:
+            self._last_poll_ms = monotonic_ms()
+            text = f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms"
+            raise failure(KafkaError._MAX_POLL_EXCEEDED, text)
+        try:
+            return self._polled_until(inner, deadline)
+        finally:
+            self._last_poll_ms = monotonic_ms()
+
+    def _polled_until(self, inner: KafkaShareConsumer[Any, Any], deadline: float | None) -> Messages:
         while True:
             if self.looks:
                 self.look()
