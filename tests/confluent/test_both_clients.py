@@ -356,6 +356,17 @@ def test_members_of_the_consumer_protocol_are_not_told_of_missing_topics(ck: Any
         assert consumer.poll(1.5) is None
 
 
+def test_consumer_whose_constructor_did_not_run_raises_runtime_error(ck: Any) -> None:
+    class Unmade(ck.Consumer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+    consumer = Unmade()
+    for call in (lambda: consumer.subscribe(["t"]), consumer.unsubscribe, lambda: consumer.poll(0), consumer.commit):
+        with pytest.raises(RuntimeError):
+            call()
+
+
 # --- metadata of offsets ----------------------------------------------------------------------------------------------
 
 

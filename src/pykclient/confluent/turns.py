@@ -86,6 +86,8 @@ def in_turn(method: F) -> F:
 
     @wraps(method)
     def taken(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._inner is None:  # closed, or never made, which the method says
+            return method(self, *args, **kwargs)
         return self.turns.call(method, self, *args, **kwargs)
 
     return cast("F", taken)
