@@ -620,8 +620,12 @@ def _until_found(consumer: DeserializingConsumer[bytes, int], found: list[Any]) 
 def test_log_records_do_not_end_a_poll() -> None:
     logger = logging.getLogger("application")
     records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    handler = Collecting()
     logger.addHandler(handler)
     try:
         with Producer({"bootstrap.servers": _NOWHERE, "client.id": "logs", "logger": logger}) as producer:

@@ -200,7 +200,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         return ThreadlessConsumer(self._config, environment, self._subscriptions, loop, waits)
 
     async def _join(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
-        if self._subscriptions.has_auto_assigned_partitions() or self._subscriptions.assigned_partitions():
+        if self._subscriptions.has_auto_assigned_partitions():
             await self._await_assignment(consumer, waits)
 
     def _forget_start(self) -> None:
@@ -209,14 +209,13 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     async def _await_assignment(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
         timeout_ms = self._timeout_ms
         metadata = consumer.components.metadata
-        is_member = self._group_id is not None and self._subscriptions.has_auto_assigned_partitions()
-        if is_member:  # the coordinator waits this long for other members
+        if self._group_id is not None:  # the coordinator waits this long for other members
             timeout_ms += self._config["max.poll.interval.ms"]
         version = metadata.request_update_for_new_topics()
 
         def is_settled() -> bool:
-            # Without a group, a topic that does not exist yet is read once it does. The brokers may create it now.
-            is_known = not is_member and metadata.update_version > version
+            # Without a group, a topic that does not exist yet is read once it does.
+            is_known = self._group_id is None and metadata.update_version > version
             return is_known or consumer.is_settled
 
         consumer.begin_wait()
