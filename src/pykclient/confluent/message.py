@@ -253,6 +253,8 @@ class ConsumingState:
             KafkaException: the consumer has failed permanently.
         """
         now_ms = monotonic_ms()
+        if self._inner is None:  # closed, or never made
+            return self._poll(timeout, now_ms)
         with self._hand:
             if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
                 self._last_poll_ms = now_ms
