@@ -46,7 +46,10 @@ def app_folder() -> Path:
                 raise RuntimeError(f"Maven could not fetch Apicurio {VERSION}:\n{done.stdout}{done.stderr}"[-4000:])
             fetched = Path(folder, "app")
             with tarfile.open(archives[0]) as archive:
-                archive.extractall(fetched, filter="data")
+                if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                    archive.extractall(fetched, filter="data")
+                else:
+                    archive.extractall(fetched)
             fetched.rename(app)
     return app
 

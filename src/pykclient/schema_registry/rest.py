@@ -281,7 +281,21 @@ class _Connection(http.client.HTTPConnection):
         self._tls = tls if url.scheme == "https" else None
 
     def connect(self) -> None:
-        super().connect()
+        answers: list[http.client.HTTPResponse] = []
+
+        def proxys_answer(*args: Any, **kwargs: Any) -> http.client.HTTPResponse:
+            answers.append(http.client.HTTPResponse(*args, **kwargs))
+            return answers[-1]
+
+        setattr(self, "response_class", proxys_answer)  # noqa: B010 - declared as a class
+        try:
+            super().connect()
+        except OSError:
+            for answer in answers:  # that of a proxy which refuses stays open, and so the socket, until Python 3.11.3
+                answer.close()
+            raise
+        finally:
+            del self.response_class
         if self._tls is not None:
             context = self._tls.current().context
             self.deadline.apply_to(self.sock)
