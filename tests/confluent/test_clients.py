@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -34,9 +35,11 @@ from pykclient.confluent import (
     TopicPartition,
     consistent,
 )
+from pykclient.confluent.admin import AdminClient
 from pykclient.confluent.error import KeySerializationError, ValueDeserializationError
 from pykclient.confluent.serialization import IntegerDeserializer, IntegerSerializer, StringSerializer
 from pykclient.errors import KafkaTimeoutError
+from pykclient.system_time import monotonic_ms
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.security import Security
 from tests.security.test_sasl_server_authenticator import unsecured_token
@@ -684,6 +687,7 @@ def test_member_that_polls_too_late_is_told_and_joins_again() -> None:
             consumer.subscribe(["t"])
             _read(consumer, 1)
             cluster.wait_for(lambda: cluster.requests_of("LeaveGroup"))
+            cluster.wait_for(lambda: monotonic_ms() > consumer._last_poll_ms + 2_000)  # the end of a poll counts here
             message = consumer.poll(_PATIENCE_S)
             assert message is not None
             error = message.error()
@@ -818,6 +822,24 @@ def test_consumer_cannot_be_closed_by_on_assign(cluster: EmbeddedCluster) -> Non
         with pytest.raises(KafkaException, match=r"when poll\(\) has returned"):
             _until(consumer, lambda: False)
         assert len(consumer.assignment()) == 2  # it is still a member
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the collector may come to them first
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
+def test_clients_in_a_cycle_that_were_not_closed_give_no_warning(cluster: EmbeddedCluster, kind: str) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers}
+    client: Any
+    if kind == "producer":
+        client = Producer(settings)
+    elif kind == "consumer":
+        client = Consumer({**settings, "group.id": "g"})
+    else:
+        client = AdminClient(settings)
+    client.list_topics(timeout=_PATIENCE_S)
+    cycle: list[Any] = [client]
+    cycle.append(cycle)
+    del cycle, client
+    gc.collect()  # warnings are errors
 
 
 def test_values_can_be_pickled_and_clients_cannot(cluster: EmbeddedCluster) -> None:

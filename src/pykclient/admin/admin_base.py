@@ -314,6 +314,9 @@ _CLOSE_TIMEOUT_MS = 5_000
 class AdminBase(SubscribedMetrics):
     """Runs operations on the calling thread, and closes the client."""
 
+    #: False for a client inside of one that gives no warning.
+    _warns_unclosed = True
+
     def __init__(self, config: Mapping[str, Any] | None = None, /, **configs: Unpack[AdminSettings]) -> None:
         if config is not None and not isinstance(config, Mapping):
             raise IllegalArgumentError(
@@ -423,6 +426,7 @@ class AdminBase(SubscribedMetrics):
     def __del__(self) -> None:
         if (
             getattr(self, "_is_owner", False)
+            and self._warns_unclosed
             and not self._components.is_forked
             and not self._components.calls.is_closing
         ):

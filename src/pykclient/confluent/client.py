@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -214,12 +213,10 @@ class Client:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Release the resources of a client that was not closed, without a warning: confluent-kafka gives none."""
+        """Release the resources of a client that was not closed."""
         inner, self._inner = self._inner, None
         if inner is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                inner.__del__()
+            inner.__del__()
 
     def ensure_open(self) -> None:
         """Raise RuntimeError if the client is closed."""
@@ -260,19 +257,25 @@ class Client:
 def built(make: Callable[..., T], settings: dict[str, Any], prefix: str) -> T:
     """Return ``make(**settings)``, also if no bootstrap server's name can be resolved now: it may be later.
 
+    The client gives no warning if it is not closed, as confluent-kafka's give none.
+
     Raises:
         KafkaException: the settings are refused.
     """
+    made: Any
     try:
         try:
-            return make(**_by_argument(settings))
+            made = make(**_by_argument(settings))
         except errors.ConfigError as error:
             if "can be resolved" not in str(error):
                 raise
-        # With an address that needs no lookup, the others are kept and looked up again.
-        return make(**_by_argument({**settings, "bootstrap.servers": [*settings["bootstrap.servers"], NOWHERE]}))
+            # With an address that needs no lookup, the others are kept and looked up again.
+            made = make(**_by_argument({**settings, "bootstrap.servers": [*settings["bootstrap.servers"], NOWHERE]}))
     except errors.KafkaError as error:
         raise KafkaException(error_of(error, prefix=prefix)) from error
+    made._warns_unclosed = False
+    found: T = made
+    return found
 
 
 def _by_argument(settings: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _PAUSE_S = 0.02
 _COUNTS_MS = 1000
 _LOOK_MS = 100
 #: The longest wait of ``purge`` for the sender, which does the work.
-_PURGE_MS = 5_000
+_PURGE_MS = 30_000
 
 
 class Producer(ProducingState, Client):

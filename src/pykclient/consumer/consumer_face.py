@@ -392,6 +392,8 @@ class RunSteps(Protocol):
 class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
     """The base class of the public consumers. Thread: as the subclass says."""
 
+    #: False for a consumer inside of one that gives no warning.
+    _warns_unclosed = True
     _guard: ThreadGuard
     _clock: Clock
     _consumer: ConsumerDelegate
@@ -498,4 +500,5 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
         try:
             consumer.abandon()
         finally:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+            if self._warns_unclosed:
+                warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)

@@ -184,7 +184,12 @@ cdef class EpollPoller:
 
     def unregister(self, channel):
         cdef int fd = channel.sock.fileno()
-        cdef Watch one = self.watches.pop(fd)
+        cdef Watch one
+        if fd < 0:  # the garbage collector has closed it before its client
+            for number, other in self.watches.items():
+                if (<Watch>other).channel is channel:
+                    fd = number
+        one = self.watches.pop(fd)
         if one.watched.connection != NULL:
             one.watched.connection.watched = NULL
         if self.last_single == &one.watched:

@@ -75,6 +75,9 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
 
     __slots__ = ("__dict__", "__weakref__")
 
+    #: False for the producer inside of one that gives no warning.
+    _warns_unclosed = True
+
     @overload
     def __init__(
         self: KafkaProducer[MadeK, MadeV],
@@ -509,7 +512,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         # No locks here: this runs on whichever thread drops the last reference, possibly while that thread holds a
         # lock.
         if getattr(self, "_refusal", _CLOSED) is None:
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+            if self._warns_unclosed:
+                warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
             self._sender.abandon()
 
     def __reduce__(self) -> NoReturn:
