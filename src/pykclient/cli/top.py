@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,7 +146,6 @@ def top(session: Session, /, pattern: str | None, interval: int, turns: int | No
 
     PATTERN chooses topics, such as 'orders*'. In a pipe, each round prints both tables; with --json, a line with both.
     """
-    pause = threading.Event()
     with session.admin() as admin:
         monitor = Monitor(admin, pattern)
         views = _live(monitor) if sys.stdout.isatty() and not session.is_json else _plain(session, monitor)
@@ -155,7 +153,7 @@ def top(session: Session, /, pattern: str | None, interval: int, turns: int | No
             for number, _ in enumerate(views, 1):
                 if number == turns:
                     return
-                pause.wait(interval / 1000)
+                SYSTEM_CLOCK.sleep_ms(interval)  # an Event may raise another error if Ctrl-C comes
         finally:
             views.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -638,7 +639,10 @@ class AdminClientImpl(Client):
         if getattr(self, "_is_open", False):
             self._is_open = False
             self._pool.shutdown(wait=False)
-            self.release()
+            try:
+                self.release()
+            except errors.IllegalStateError:  # the collector runs inside of another call of this thread
+                _thread.start_new_thread(self.release, ())
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
