@@ -285,7 +285,10 @@ class ShareConversation(Conversation):
         self.produce(*"efgh")
         self.share_fetch_first("whole batches", max_records=3)
         self.share_fetch("the other", 1, max_records=1, max_wait_ms=_AVAILABLE_MS)
-        self.share_fetch("releases", 2, (0, 7, [RELEASE]), max_records=2, share_acquire_mode=1)
+        # Released records are available once the broker has written that: only a fetch that waits is sure to get them.
+        self.share_fetch(
+            "releases", 2, (0, 7, [RELEASE]), max_records=2, share_acquire_mode=1, max_wait_ms=_AVAILABLE_MS
+        )
         self.share_fetch("strictly three", 3, max_records=3, share_acquire_mode=1, max_wait_ms=_AVAILABLE_MS)
         self.share_fetch("the rest", 4, max_wait_ms=_AVAILABLE_MS)
         self.share_fetch("no records", 5, max_records=0)
