@@ -140,8 +140,8 @@ class DyingCommittingWriter(CommittingStreamWriter):
     def _driver(self) -> SinkDriver:
         return DyingDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
 
-    def _write_and_commit(self, batches: Iterator[pa.RecordBatch]) -> TokenMessage:
-        message = super()._write_and_commit(dying_batches(batches))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
+        message = super().write(dying_batches(iterator))
         if message.token is not None:
             meet("task-end")
             meet("executor-end")

@@ -68,8 +68,8 @@ class SlowCommittingWriter(CommittingStreamWriter):
     def _driver(self) -> SinkDriver:
         return SlowDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
 
-    def _write_and_commit(self, batches: Iterator[pa.RecordBatch]) -> TokenMessage:
-        message = super()._write_and_commit(batches)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
+        message = super().write(iterator)
         tell_if_fast()
         return message
 

@@ -20,6 +20,7 @@ from pykclient.confluent.kafka_error import (
     KafkaException,
     error_of,
     failure,
+    polled_too_late,
 )
 from pykclient.confluent.message import ConsumingState, Message, place_of
 from pykclient.confluent.model import Progress
@@ -556,8 +557,7 @@ class Consumer(ConsumingState, Client):
         if late_ms <= 0 or not self._subscribed:
             return None
         self._last_poll_ms = now_ms
-        text = f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms"
-        return _error_message(KafkaError(KafkaError._MAX_POLL_EXCEEDED, text))
+        return _error_message(polled_too_late(self._poll_interval_ms, late_ms))
 
     def _fetch(self, wait_s: float, wanted: int) -> Message[bytes, bytes] | None:
         """Poll the inner consumer; return an error as a message."""

@@ -168,6 +168,12 @@ def exception_of(error: BaseException, prefix: str = "") -> KafkaException:
     return KafkaException(error_of(error, prefix=prefix))
 
 
+def polled_too_late(interval_ms: int, late_ms: int) -> KafkaError:
+    """Return the error of a consumer that was polled ``late_ms`` after ``max.poll.interval.ms``."""
+    text = f"Application maximum poll interval ({interval_ms}ms) exceeded by {late_ms}ms"
+    return KafkaError(KafkaError._MAX_POLL_EXCEEDED, text)
+
+
 def failure(code: int, text: str | None = None, **flags: bool) -> KafkaException:
     """Return a KafkaException for a code."""
     return KafkaException(KafkaError(code, text, **flags))

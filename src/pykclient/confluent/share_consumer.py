@@ -17,7 +17,7 @@ from pykclient.confluent.kafka_error import (
     KafkaException,
     error_of,
     exception_of,
-    failure,
+    polled_too_late,
 )
 from pykclient.confluent.message import Message, consumed, place_of
 from pykclient.confluent.model import AcknowledgeType, Messages
@@ -150,8 +150,7 @@ class ShareConsumer(Client):
         late_ms = monotonic_ms() - self._last_poll_ms - self._poll_interval_ms
         if late_ms > 0:
             self._last_poll_ms = monotonic_ms()
-            text = f"Application maximum poll interval ({self._poll_interval_ms}ms) exceeded by {late_ms}ms"
-            raise failure(KafkaError._MAX_POLL_EXCEEDED, text)
+            raise KafkaException(polled_too_late(self._poll_interval_ms, late_ms))
         try:
             return self._polled_until(inner, deadline)
         finally:

@@ -27,7 +27,7 @@ from pykclient.schema_registry.rules import (
     inline_rules,
     outer_tags,
 )
-from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.schemas import Schema, field_at
 from pykclient.schema_registry.serde import (
     READING,
     WRITING,
@@ -336,7 +336,7 @@ _PYTHON: Final[dict[str, tuple[type, ...]]] = {
 
 def mismatch(tree: AvroType, value: Any, path: str = "") -> str | None:
     """Return the field of a value that does not fit the schema, with both types, or None."""
-    where = f"field {path!r}" if path else "the value"
+    where = field_at(path)
     if isinstance(value, tuple) and len(value) == 2 and tree.kind in ("union", "record"):
         value = value[1]
     if tree.kind == "union":

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pykclient.schema_registry.avro_types import AvroType, branch_for, field_of
 from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.schemas import field_at
 
 _DEEPEST: Final = 64
 _SIZES: Final = {"float": 4, "double": 8}
@@ -50,7 +51,7 @@ class _Walk:
                 raise ValueError(f"values are nested more than {_DEEPEST} times")
             self._read(writer, reader, path, depth)
         except (IndexError, ValueError) as error:
-            where = f"field {path!r}" if path else "the value"
+            where = field_at(path)
             text = "the bytes end inside of it" if isinstance(error, IndexError) else str(error)
             types = f"the schema has {writer}"
             if reader is not None and str(reader) != str(writer):

@@ -40,7 +40,7 @@ from pykclient.schema_registry.avro_writing import (
 )
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
-from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema
+from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, field_at
 from pykclient.schema_registry.serde import Plan, Registry
 from pykclient.schema_registry.wire import SchemaId, header_schema_id_serializer
 from pykclient.serialization import MessageField, SerializationContext
@@ -90,16 +90,12 @@ def part_of(array: Any, of: AvroType, path: str = "", to_row: ToRow = int) -> Pa
     else:
         part = _leaf(pa, array, of, path, to_row)
     if not part.where:
-        part.where, part.source, part.target = _where(path), str(array.type), str(of)
+        part.where, part.source, part.target = field_at(path), str(array.type), str(of)
     return part
 
 
-def _where(path: str) -> str:
-    return f"field {path!r}" if path else "the value"
-
-
 def _wrong_type(array: Any, of: AvroType, path: str, more: str = "") -> _MisfitError:
-    return _MisfitError(f"{_where(path)}: the column has {array.type}, and the schema {of}{more}")
+    return _MisfitError(f"{field_at(path)}: the column has {array.type}, and the schema {of}{more}")
 
 
 def _without_extension(pa: Any, array: Any, of: AvroType) -> Any:
@@ -151,7 +147,7 @@ def _union(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
         part.written = zigzag(number)
     part.null = null
     if part.kind == TAGGED or not part.where:
-        part.where, part.source, part.target = _where(path), str(array.type), str(of)
+        part.where, part.source, part.target = field_at(path), str(array.type), str(of)
     return part
 
 
@@ -191,8 +187,8 @@ def _record(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part
     if unknown:
         inner = f"{path}.{unknown[0]}" if path else unknown[0]
         raise _MisfitError(
-            f"{_where(inner)}: the schema's {of} has no such field, or the columns have it twice; name the columns to "
-            "write (columns=[...])"
+            f"{field_at(inner)}: the schema's {of} has no such field, or the columns have it twice; name the columns "
+            "to write (columns=[...])"
         )
     part = _with_validity(Part(RECORD, len(array), array.offset), array)
     columns = _fields(array)
@@ -209,7 +205,7 @@ def _record(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part
             child.written = encoded(field.type, None)
         else:
             raise _MisfitError(
-                f"{_where(inner)}: there is no such column, and the schema's {field.type} has no default"
+                f"{field_at(inner)}: there is no such column, and the schema's {field.type} has no default"
             )
         children.append(child)
     part.children = children
@@ -228,7 +224,7 @@ def _list(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
     if not is_pairs if of.kind == "map" else pa.types.is_map(given):
         raise _wrong_type(array, of, path)
     part, values = _items(pa, array)
-    part.where, part.source, part.target = _where(path), str(given), str(of)
+    part.where, part.source, part.target = field_at(path), str(given), str(of)
     offsets, first = part.offsets, part.first
     assert offsets is not None
 
@@ -408,7 +404,7 @@ def _cast(pa: Any, array: Any, wanted: Any, of: AvroType, path: str, to_row: ToR
     if not high:
         raise _wrong_type(array, of, path)
     raise _MisfitError(
-        f"{_where(path)}: a value of the column's {array.type} does not fit the schema's {of}", to_row(high - 1)
+        f"{field_at(path)}: a value of the column's {array.type} does not fit the schema's {of}", to_row(high - 1)
     )
 
 
@@ -430,7 +426,7 @@ def _codes(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Any:
     unknown = pc.index(codes, pa.scalar(-1, pa.int32())).as_py()
     if unknown >= 0:
         raise _MisfitError(
-            f"{_where(path)}: a value of the column's {given} is no symbol of the schema's {of}", to_row(unknown)
+            f"{field_at(path)}: a value of the column's {given} is no symbol of the schema's {of}", to_row(unknown)
         )
     return codes
 

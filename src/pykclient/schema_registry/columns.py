@@ -115,15 +115,18 @@ class RowReader(Protocol):
         """Return the column."""
 
 
+def ensure_fields(fields: frozenset[str] | None, known: Iterable[str]) -> None:
+    """Raise IllegalArgumentError if one of the fields to decode, if any are named, is not ``known``."""
+    if fields is not None and (unknown := fields.difference(known)):
+        raise IllegalArgumentError(f"columns: the schema has no field {', '.join(sorted(unknown))}")
+
+
 class _Target:
     """The columns that records are read into, whatever schema they were written with."""
 
     def __init__(self, reader: AvroType, fields: frozenset[str] | None) -> None:
         self.reader = reader
-        if fields is not None:
-            unknown = fields - {field.name for field in reader.fields}
-            if unknown:
-                raise IllegalArgumentError(f"columns: the schema has no field {', '.join(sorted(unknown))}")
+        ensure_fields(fields, (field.name for field in reader.fields))
         self.shape = shape_of(reader, fields)
         self.numbers: dict[int, int] = {}
         self._shapes: list[Shape] = []

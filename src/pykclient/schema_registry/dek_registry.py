@@ -16,7 +16,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError
 from pykclient.schema_registry.rest import RestClient, read_config
 from pykclient.schema_registry.schema_registry_client import BoundedCache, quoted
-from pykclient.schema_registry.schemas import JsonValue, SchemaRegistryError
+from pykclient.schema_registry.schemas import JsonMap, JsonValue, SchemaRegistryError
 
 #: The version that means the latest.
 LATEST: Final = -1
@@ -33,19 +33,12 @@ class DekAlgorithm(StrEnum):
 
 
 @dataclass(eq=True)
-class KekKmsProps(JsonValue):
+class KekKmsProps(JsonMap):
     """The properties of a key for its service's driver."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonValue.__hash__
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.properties)
-
-    @classmethod
-    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
-        return cls(dict(src_dict))
+    __hash__ = JsonMap.__hash__
 
 
 @dataclass(eq=True)
@@ -91,7 +84,7 @@ class Dek(JsonValue):
 
 
 class KekId(NamedTuple):
-    """What identifies a key encryption key."""
+    """The identity of a key encryption key."""
 
     name: str
     deleted: bool = False
@@ -99,7 +92,7 @@ class KekId(NamedTuple):
 
 
 class DekId(NamedTuple):
-    """What identifies a version of a data encryption key."""
+    """The identity of a version of a data encryption key."""
 
     kek_name: str
     subject: str

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
 from pykclient.schema_registry.dek_registry import LATEST, Dek, DekAlgorithm, DekRegistryClient, Kek
-from pykclient.schema_registry.kms import Aead, get_kms_driver
+from pykclient.schema_registry.kms import Aead, aead_ciphers, gcm_decrypt, gcm_encrypt, get_kms_driver
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import MustWaitError, RuleContext, RuleError, RuleNotExecutedError, has_same_fields
 from pykclient.schema_registry.schema_registry_client import BoundedCache, SchemaRegistryClient
@@ -75,14 +75,10 @@ _CIPHERS: Final = {
 
 def encrypt(algorithm: DekAlgorithm, key: bytes, data: bytes) -> bytes:
     """Return encrypted bytes; ``key`` is in Tink's form."""
-    aead = load("cryptography.hazmat.primitives.ciphers.aead", "encryption")
     plain = _CIPHERS[algorithm].plain(key)
-    made: bytes
-    if algorithm == DekAlgorithm.AES256_SIV:
-        made = aead.AESSIV(plain).encrypt(data, [_NO_DATA])
-    else:
-        nonce = os.urandom(12)
-        made = nonce + aead.AESGCM(plain).encrypt(nonce, data, _NO_DATA)
+    if algorithm != DekAlgorithm.AES256_SIV:
+        return gcm_encrypt(plain, data, _NO_DATA)
+    made: bytes = aead_ciphers().AESSIV(plain).encrypt(data, [_NO_DATA])
     return made
 
 
@@ -92,15 +88,12 @@ def decrypt(algorithm: DekAlgorithm, key: bytes, data: bytes) -> bytes:
     Raises:
         RuleError: the bytes were not encrypted by this key.
     """
-    aead = load("cryptography.hazmat.primitives.ciphers.aead", "encryption")
     wrong = load("cryptography.exceptions", "encryption").InvalidTag
     plain = _CIPHERS[algorithm].plain(key)
-    found: bytes
     try:
-        if algorithm == DekAlgorithm.AES256_SIV:
-            found = aead.AESSIV(plain).decrypt(data, [_NO_DATA])
-        else:
-            found = aead.AESGCM(plain).decrypt(data[:12], data[12:], _NO_DATA)
+        if algorithm != DekAlgorithm.AES256_SIV:
+            return gcm_decrypt(plain, data, _NO_DATA)
+        found: bytes = aead_ciphers().AESSIV(plain).decrypt(data, [_NO_DATA])
     except (wrong, ValueError) as error:
         raise RuleError(f"the data was not encrypted by this key ({type(error).__name__})") from None
     return found

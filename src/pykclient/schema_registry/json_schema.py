@@ -24,7 +24,7 @@ from pykclient.schema_registry.rules import (
     inline_rules,
     outer_tags,
 )
-from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.schemas import Schema, field_at
 from pykclient.schema_registry.serde import (
     READING,
     WRITING,
@@ -107,7 +107,7 @@ def json_problem(parsed: ParsedJson, value: Any) -> str | None:
     if error is None:
         return None
     path = ".".join(str(part) for part in error.absolute_path)
-    where = f"field {path!r}" if path else "the value"
+    where = field_at(path)
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return f"{where} lacks the required properties {', '.join(missing)}"
@@ -133,7 +133,7 @@ def json_damage(data: bytes) -> str | None:
 
 def _unencodable(value: Any, path: str) -> str | None:
     """Return which part of a value JSON, or a number of 64 bits, does not have; None if there is none."""
-    where = f"field {path!r}" if path else "the value"
+    where = field_at(path)
     if isinstance(value, dict):
         for name, item in value.items():
             if not isinstance(name, str):
@@ -337,30 +337,40 @@ class AsyncJSONDeserializer(Asynchronous[T], _Deserializer[T]):
     """``JSONDeserializer`` for asyncio, with an AsyncSchemaRegistryClient."""
 
 
-class _Place(NamedTuple):
-    """A schema that a value is checked against, and what resolves its references."""
+class JsonPlace(NamedTuple):
+    """A part of a schema, and what resolves its references."""
 
     schema: Any
     resolver: Any
 
+    def at(self, schema: Any) -> JsonPlace:
+        """Return another part of the same text."""
+        return JsonPlace(schema, self.resolver)
 
-def _all_of(parsed: ParsedJson, place: _Place, value: Any) -> Iterator[_Place]:
+    def referred(self) -> JsonPlace | None:
+        """Return what this refers to; None if it is no reference."""
+        if not isinstance(self.schema, dict) or "$ref" not in self.schema:
+            return None
+        found = self.resolver.lookup(self.schema["$ref"])
+        return JsonPlace(found.contents, found.resolver)
+
+
+def _all_of(parsed: ParsedJson, place: JsonPlace, value: Any) -> Iterator[JsonPlace]:
     """Yield the schemas without alternatives and references that a value fits."""
-    while isinstance(place.schema, dict) and "$ref" in place.schema:
-        found = place.resolver.lookup(place.schema["$ref"])
-        place = _Place(found.contents, found.resolver)
+    while (found := place.referred()) is not None:
+        place = found
     if isinstance(place.schema, dict):
         yield place
         for kind in ("oneOf", "anyOf", "allOf"):
             for one in place.schema.get(kind, ()):
                 if parsed.validator.evolve(schema=one, _resolver=place.resolver).is_valid(value):
-                    yield from _all_of(parsed, _Place(one, place.resolver), value)
+                    yield from _all_of(parsed, place.at(one), value)
 
 
 def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]:
     """Return what yields the parts of a value that have rules in the schema's text."""
 
-    def checks(places: list[_Place], value: Any, path: str) -> Iterator[InlineCheck]:
+    def checks(places: list[JsonPlace], value: Any, path: str) -> Iterator[InlineCheck]:
         if value is None:
             return
         flat = [found for place in places for found in _all_of(parsed, place, value)]
@@ -369,27 +379,27 @@ def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]
                 yield path, rule, value
         for name, item in value.items() if isinstance(value, dict) else ():
             inner = [
-                _Place(place.schema["properties"][name], place.resolver)
+                place.at(place.schema["properties"][name])
                 for place in flat
                 if name in place.schema.get("properties", ())
             ]
             yield from checks(inner, item, f"{path}.{name}" if path else name)
-        items = [_Place(place.schema["items"], place.resolver) for place in flat if "items" in place.schema]
+        items = [place.at(place.schema["items"]) for place in flat if "items" in place.schema]
         for number, item in enumerate(value if isinstance(value, list) else ()):
             yield from checks(items, item, f"{path}[{number}]")
 
-    root = _Place(parsed.contents, parsed.validator._resolver)
+    root = JsonPlace(parsed.contents, parsed.validator._resolver)
     return lambda value: checks([root], value, "")
 
 
 def _walker(parsed: ParsedJson, schema: Schema | None) -> FieldWalk:
-    def walk(places: list[_Place], value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
+    def walk(places: list[JsonPlace], value: Any, path: str, change: FieldTransform, own: frozenset[str]) -> Any:
         flat = [found for place in places for found in _all_of(parsed, place, value)]
         if isinstance(value, dict) and any("properties" in place.schema for place in flat):
             changed = dict(value)
             for name in value:
                 inner = [
-                    _Place(place.schema["properties"][name], place.resolver)
+                    place.at(place.schema["properties"][name])
                     for place in flat
                     if name in place.schema.get("properties", ())
                 ]
@@ -399,12 +409,12 @@ def _walker(parsed: ParsedJson, schema: Schema | None) -> FieldWalk:
                     tags = frozenset(tag for some in given for tag in some) | outer_tags(schema, where)
                     changed[name] = walk(inner, value[name], where, change, tags)
             return changed
-        items = [_Place(place.schema["items"], place.resolver) for place in flat if "items" in place.schema]
+        items = [place.at(place.schema["items"]) for place in flat if "items" in place.schema]
         if isinstance(value, list) and items:
             return [walk(items, item, path, change, own) for item in value]
         return value if path == "$" else change(path, own, _TYPES.get(type(value), "RECORD"), value)
 
-    root = _Place(parsed.contents, parsed.validator._resolver)
+    root = JsonPlace(parsed.contents, parsed.validator._resolver)
     return lambda value, change: walk([root], value, "$", change, frozenset())
 
 

@@ -164,17 +164,28 @@ class _LocalAead:
         self._key = hmac.digest(extracted, b"\x01", hashlib.sha256)[:16]
 
     def encrypt(self, plaintext: bytes, associated_data: bytes) -> bytes:
-        nonce = os.urandom(12)
-        made: bytes = nonce + _aes_gcm(self._key).encrypt(nonce, plaintext, associated_data)
-        return made
+        return gcm_encrypt(self._key, plaintext, associated_data)
 
     def decrypt(self, ciphertext: bytes, associated_data: bytes) -> bytes:
-        found: bytes = _aes_gcm(self._key).decrypt(ciphertext[:12], ciphertext[12:], associated_data)
-        return found
+        return gcm_decrypt(self._key, ciphertext, associated_data)
 
 
-def _aes_gcm(key: bytes) -> Any:
-    return load("cryptography.hazmat.primitives.ciphers.aead", "encryption").AESGCM(key)
+def aead_ciphers() -> Any:
+    """Return cryptography's module of ciphers. Raises ImportError if the extra ``encryption`` is not installed."""
+    return load("cryptography.hazmat.primitives.ciphers.aead", "encryption")
+
+
+def gcm_encrypt(key: bytes, data: bytes, associated_data: bytes) -> bytes:
+    """Encrypt by AES-GCM: a random nonce of 12 bytes, and the encrypted bytes."""
+    nonce = os.urandom(12)
+    made: bytes = nonce + aead_ciphers().AESGCM(key).encrypt(nonce, data, associated_data)
+    return made
+
+
+def gcm_decrypt(key: bytes, data: bytes, associated_data: bytes) -> bytes:
+    """Decrypt what ``gcm_encrypt`` has made. Raises cryptography's errors."""
+    found: bytes = aead_ciphers().AESGCM(key).decrypt(data[:12], data[12:], associated_data)
+    return found
 
 
 class _AwsAead:

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, SerializationError
 from pykclient.schema_registry.avro_decoder import next_other
-from pykclient.schema_registry.columns import RegistryColumns, Rows
-from pykclient.schema_registry.json_schema import ParsedJson, json_damage, json_problem, parsed_json
+from pykclient.schema_registry.columns import RegistryColumns, Rows, ensure_fields
+from pykclient.schema_registry.json_schema import JsonPlace, ParsedJson, json_damage, json_problem, parsed_json
 from pykclient.schema_registry.models import is_model, json_schema
 from pykclient.schema_registry.protobuf import file_of, index_array, message_class, message_damage, schema_text
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
-from pykclient.schema_registry.schemas import Schema
+from pykclient.schema_registry.schemas import Schema, field_at
 from pykclient.schema_registry.wire import SchemaId, read_indexes
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -102,15 +102,6 @@ class _ObjectReader:
         return pa.concat_arrays(self._parts) if self._parts else pa.array([], self._type)
 
 
-def _ensure_fields(fields: frozenset[str] | None, known: Iterable[str]) -> None:
-    if fields is not None and (unknown := fields.difference(known)):
-        raise IllegalArgumentError(f"columns: the schema has no field {', '.join(sorted(unknown))}")
-
-
-def _where(path: str) -> str:
-    return f"field {path!r}" if path else "the value"
-
-
 def _inner(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -159,14 +150,14 @@ class JSONColumns(RegistryColumns[ParsedJson, _JsonTarget]):
             raise SerializationError(f"not a valid JSON schema: {error.message}") from error
 
     def _new_target(self, schema: ParsedJson) -> _JsonTarget:
-        place = _Place(schema.contents, schema.validator._resolver)
+        place = JsonPlace(schema.contents, schema.validator._resolver)
         unresolvable = load("referencing.exceptions", "jsonschema").Unresolvable
         try:
             column = _json_column(place, self._fields, ())
         except unresolvable as error:
             raise SerializationError(f"the JSON schema refers to {error.ref}, which is not there") from error
         if self._fields is not None:
-            _ensure_fields(self._fields, [field.name for field in column.type] if _is_struct(column.type) else ())
+            ensure_fields(self._fields, [field.name for field in column.type] if _is_struct(column.type) else ())
         return _JsonTarget(column, None if self._given is None else schema)
 
     def _type(self, target: _JsonTarget) -> Any:
@@ -227,43 +218,29 @@ def _is_struct(of: Any) -> bool:
     return found
 
 
-class _Place(NamedTuple):
-    """A part of a schema, and what resolves its references."""
+def _target(place: JsonPlace, outer: tuple[int, ...]) -> tuple[JsonPlace, tuple[int, ...]]:
+    """Return what a place refers to, itself if it is no reference; and ``outer`` with all parts on the way.
 
-    schema: Any
-    resolver: Any
-
-    def at(self, schema: Any) -> _Place:
-        """Return another part of the same text."""
-        return _Place(schema, self.resolver)
-
-    def target(self, outer: tuple[int, ...]) -> tuple[_Place, tuple[int, ...]]:
-        """Return what this refers to, itself if it is no reference; and ``outer`` with all parts on the way.
-
-        Raises:
-            SerializationError: that is one of ``outer``.
-        """
-        place = self
-        outer = (*outer, id(place.schema))
-        while isinstance(place.schema, dict) and "$ref" in place.schema:
-            name = place.schema["$ref"]
-            found = place.resolver.lookup(name)
-            place = _Place(found.contents, found.resolver)
-            if id(place.schema) in outer:
-                raise SerializationError(
-                    f"{name} contains itself, and columns cannot: select fields without it (columns=...)"
-                )
-            outer = (*outer, id(place.schema))
-        return place, outer
+    Raises:
+        SerializationError: that is one of ``outer``.
+    """
+    outer = (*outer, id(place.schema))
+    while (found := place.referred()) is not None:
+        if id(found.schema) in outer:
+            raise SerializationError(
+                f"{place.schema['$ref']} contains itself, and columns cannot: select fields without it (columns=...)"
+            )
+        place, outer = found, (*outer, id(found.schema))
+    return place, outer
 
 
-def _json_column(place: _Place, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
+def _json_column(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
     """Return the column of a part of a schema. ``wanted`` selects properties of the outermost object.
 
     Raises:
         SerializationError: a type contains itself.
     """
-    place, outer = place.target(outer)
+    place, outer = _target(place, outer)
     schema = place.schema
     if not isinstance(schema, dict):
         return _json_text()
@@ -288,7 +265,7 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "null"
 
 
-def _kinds(place: _Place, outer: tuple[int, ...]) -> set[str]:
+def _kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     """Return the types that a schema's values may have, without null; empty if it names none."""
     schema = place.schema
     if not isinstance(schema, dict):
@@ -304,13 +281,13 @@ def _kinds(place: _Place, outer: tuple[int, ...]) -> set[str]:
     for kind in ("allOf", "oneOf", "anyOf"):
         for part in schema.get(kind, ()):
             if not _is_null(part):
-                kinds |= _kinds(*place.at(part).target(outer))
+                kinds |= _kinds(*_target(place.at(part), outer))
     return kinds
 
 
-def _properties(place: _Place, outer: tuple[int, ...], found: dict[str, _Place]) -> dict[str, _Place]:
+def _properties(place: JsonPlace, outer: tuple[int, ...], found: dict[str, JsonPlace]) -> dict[str, JsonPlace]:
     """Return the properties of an object by name, and those of all schemas that it must fit as well."""
-    place, outer = place.target(outer)
+    place, outer = _target(place, outer)
     if isinstance(place.schema, dict):
         for name, part in place.schema.get("properties", {}).items():
             found.setdefault(name, place.at(part))
@@ -319,7 +296,7 @@ def _properties(place: _Place, outer: tuple[int, ...], found: dict[str, _Place])
     return found
 
 
-def _json_object(place: _Place, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
+def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
     pa: Any = load("pyarrow", "arrow")
     parts = {name: part for name, part in _properties(place, (), {}).items() if wanted is None or name in wanted}
     more = place.schema.get("additionalProperties")
@@ -373,7 +350,7 @@ def _json_text() -> _Column:
 
 
 def _unfit(value: Any, path: str, column: str) -> SerializationError:
-    return SerializationError(f"{_where(path)} is of type {type(value).__name__}, and the column is {column}")
+    return SerializationError(f"{field_at(path)} is of type {type(value).__name__}, and the column is {column}")
 
 
 def _text(value: Any, path: str) -> Any:
@@ -385,7 +362,7 @@ def _text(value: Any, path: str) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise SerializationError(f"{_where(path)} has half a surrogate pair, which UTF-8 has not") from None
+            raise SerializationError(f"{field_at(path)} has half a surrogate pair, which UTF-8 has not") from None
     return value
 
 
@@ -397,7 +374,7 @@ def _integer(value: Any, path: str) -> Any:
     if type(value) is not int:
         raise _unfit(value, path, "of integers")
     if value not in _INT64:
-        raise SerializationError(f"{_where(path)} is a number of more than 64 bits")
+        raise SerializationError(f"{field_at(path)} is a number of more than 64 bits")
     return value
 
 
@@ -409,7 +386,7 @@ def _number(value: Any, path: str) -> Any:
     try:
         return float(value)
     except OverflowError:
-        raise SerializationError(f"{_where(path)} is a number beyond those of a double") from None
+        raise SerializationError(f"{field_at(path)} is a number beyond those of a double") from None
 
 
 def _boolean(value: Any, path: str) -> Any:
@@ -533,7 +510,7 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
     def _new_target(self, schema: Any) -> _ProtobufTarget:
         descriptor = schema.DESCRIPTOR
         if self._fields is not None:
-            _ensure_fields(self._fields, descriptor.fields_by_name)
+            ensure_fields(self._fields, descriptor.fields_by_name)
         return _ProtobufTarget(schema, _message_column(descriptor, self._fields, ()))
 
     def _type(self, target: _ProtobufTarget) -> Any:
@@ -675,7 +652,7 @@ _WRAPPERS: Final = frozenset(
 def _micros(message: Any, path: str) -> int:
     found: int = message.seconds * 1_000_000 + message.nanos // 1000
     if found not in _INT64:
-        raise SerializationError(f"{_where(path)} is a time beyond 64 bits of microseconds")
+        raise SerializationError(f"{field_at(path)} is a time beyond 64 bits of microseconds")
     return found
 
 
@@ -684,7 +661,7 @@ def _json_of(message: Any, path: str) -> str:
     try:
         found = json.dumps(json_format.MessageToDict(message), ensure_ascii=False, separators=(",", ":"))
     except (json_format.Error, RecursionError):
-        raise SerializationError(f"{_where(path)} has no JSON") from None
+        raise SerializationError(f"{field_at(path)} has no JSON") from None
     return found
 
 

@@ -119,6 +119,25 @@ class JsonValue:
         return hash(tuple(_frozen(getattr(self, item.name)) for item in fields(self)))  # type: ignore[arg-type]
 
 
+class JsonMap(JsonValue):
+    """A dataclass whose only field is the JSON object."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a copy of the JSON object."""
+        (item,) = fields(self)  # type: ignore[arg-type]
+        return dict(getattr(self, item.name))
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
+        """Return the value that has a copy of the JSON object."""
+        return cls(dict(src_dict))  # type: ignore[call-arg]
+
+
+def field_at(path: str) -> str:
+    """Return the name in errors of a part of a value; an empty path is that of the whole value."""
+    return f"field {path!r}" if path else "the value"
+
+
 def _list_of(cls: type[JsonValue]) -> Callable[[Any], Any]:
     return lambda items: [cls.from_dict(item) for item in items]
 
@@ -167,19 +186,12 @@ class ConfigCompatibilityLevel(StrEnum):
 
 
 @dataclass(eq=True)
-class RuleParams(JsonValue):
+class RuleParams(JsonMap):
     """The parameters of a rule."""
 
     params: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonValue.__hash__
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.params)
-
-    @classmethod
-    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
-        return cls(dict(src_dict))
+    __hash__ = JsonMap.__hash__
 
 
 @dataclass(eq=True)
@@ -237,35 +249,21 @@ class RuleSet(JsonValue):
 
 
 @dataclass(eq=True)
-class MetadataTags(JsonValue):
+class MetadataTags(JsonMap):
     """Tags of fields, by path."""
 
     tags: dict[str, list[str]] = field(default_factory=dict)
 
-    __hash__ = JsonValue.__hash__
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.tags)
-
-    @classmethod
-    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
-        return cls(dict(src_dict))
+    __hash__ = JsonMap.__hash__
 
 
 @dataclass(eq=True)
-class MetadataProperties(JsonValue):
+class MetadataProperties(JsonMap):
     """Properties of a schema."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonValue.__hash__
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.properties)
-
-    @classmethod
-    def from_dict(cls, src_dict: Mapping[str, Any]) -> Self:
-        return cls(dict(src_dict))
+    __hash__ = JsonMap.__hash__
 
 
 @dataclass(eq=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykclient.errors import ConfigError, IllegalArgumentError, SerializationError
 from pykclient.schema_registry.column_encoder import AvroEncoder, avro_encoder
 from pykclient.schema_registry.columns import RegistryColumns, avro_columns
-from pykclient.schema_registry.object_columns import json_columns, protobuf_columns
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema
 from pykclient.spark.option_values import REGISTRY_PREFIX
@@ -144,11 +143,14 @@ def _columns(
     message: str | None = None,
 ) -> RegistryColumns[Any, Any]:
     """Return the decoder of a format."""
+    if format == "avro":
+        return avro_columns(registry, schema, fields, on_error)
+    # Here, as each worker would import what few formats need.
+    from pykclient.schema_registry.object_columns import json_columns, protobuf_columns
+
     if format == "json":
         return json_columns(registry, schema, fields, on_error)
-    if format == "protobuf":
-        return protobuf_columns(registry, schema, fields, on_error, message)
-    return avro_columns(registry, schema, fields, on_error)
+    return protobuf_columns(registry, schema, fields, on_error, message)
 
 
 @lru_cache(maxsize=_MOST_CLIENTS)

@@ -90,22 +90,6 @@ _READ_OPTIONS = (
     "mode",
     REGISTRY_OPTIONS,
 )
-_WRITE_OPTIONS = (
-    "topic",
-    "includeHeaders",
-    "gcFreeze",
-    "delivery",
-    "transactionalIdPrefix",
-    "ledgerTopic",
-    "restartBudget",
-    "exactlyOnceMode",
-    "deterministicPartitioning",
-    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name not in ("fields", "message")),
-    REGISTRY_OPTIONS,
-)
-
-AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
-
 #: Options that need ``delivery=exactly-once``.
 _EXACTLY_ONCE_OPTIONS = (
     "transactionalIdPrefix",
@@ -114,6 +98,18 @@ _EXACTLY_ONCE_OPTIONS = (
     "exactlyOnceMode",
     "deterministicPartitioning",
 )
+
+_WRITE_OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "gcFreeze",
+    "delivery",
+    *_EXACTLY_ONCE_OPTIONS,
+    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name not in ("fields", "message")),
+    REGISTRY_OPTIONS,
+)
+
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
 #: Who commits the rows of a task: the driver those of all tasks, or each task its own.
 BY_DRIVER, BY_TASK = "driver", "task"

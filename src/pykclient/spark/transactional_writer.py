@@ -278,20 +278,17 @@ class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
         """Write one task's rows, in a worker, and commit them. Raises KafkaError if that is not known to be done."""
-        return self._write_and_commit(iterator)
-
-    def _write_and_commit(self, batches: Iterator[pa.RecordBatch]) -> TokenMessage:
         opened, attempt, options = self._opened, task_attempt(), self._options
         assert opened is not None  # this object was pickled
         query, batch, partition = _query_of(attempt), attempt.batch, attempt.partition
         prefix = options.transactional_id_prefix
         if task_role(opened, query, batch) == REPEATS:
-            return TokenMessage(opened, query, None, self._repeated(batches))
+            return TokenMessage(opened, query, None, self._repeated(iterator))
         if needs_token(opened, batch, attempt.attempt):
             with self._clients() as kept:
                 found = kept.driver.run(find_token(opened, query, batch, partition))
             if found is not None:
-                check_token(opened, found, self._repeated(batches))
+                check_token(opened, found, self._repeated(iterator))
                 return TokenMessage(opened, query, found, None)
         own, others = attempt_ids(prefix, partition, attempt.attempt)
         lease: CommittingLease | None = None
@@ -308,7 +305,7 @@ class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
 
         KafkaWriteTask(
             self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
-        ).execute(batches)
+        ).execute(iterator)
         return TokenMessage(opened, query, None if lease is None else lease.token, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

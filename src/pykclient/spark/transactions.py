@@ -313,7 +313,7 @@ class TokenLog(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What a driver has seen when it opened a batch: the newest batch with tokens, where they begin, and the end."""
+    """The tokens as a driver saw them when it opened a batch: the newest batch, where its tokens begin, and the end."""
 
     newest: int
     first: int
