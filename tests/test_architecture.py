@@ -213,17 +213,9 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(path: Path, modules: set[str], *, at_run_time: bool = False) -> Iterator[str]:
-    """Yield those of ``modules`` that a module imports, or imports names from, anywhere in it.
-
-    With ``at_run_time``, imports for type checkers are left out.
-    """
-    module = tree(path)
-    if at_run_time:
-        for node in ast.walk(module):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = [ast.Pass()]
-    for node in ast.walk(module):
+def imports_of(path: Path, modules: set[str]) -> Iterator[str]:
+    """Yield those of ``modules`` that a module imports, or imports names from, anywhere in it."""
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module in modules:
@@ -231,68 +223,11 @@ def imports_of(path: Path, modules: set[str], *, at_run_time: bool = False) -> I
             yield from (module if module in modules else node.module for module in inner.values())
 
 
-#: Modules whose types any part of the embedded cluster may name: those that consist of all parts.
-WHOLES = {f"pykclient.testing.{name}" for name in ("broker", "cluster", "embedded_cluster")}
-#: The circles that are left inside the embedded cluster. Each counts as one module.
-CIRCLES = (
-    (
-        "controller.admin_manager",
-        "controller.kafka_controller",
-        "controller.partition_changes",
-        "controller.state_machines",
-    ),
-    ("group.classic_protocol_members", "group.consumer_group_manager"),
-    ("handlers.cluster_metadata", "server.kafka_apis"),
-    ("history", "server.request_channel"),
-    ("replica.delayed_requests", "replica.partition", "replica.replica_fetcher", "replica.replica_manager"),
-)
-#: What a module or package of the embedded cluster imports at run time is in its own row or in one below.
-TESTING_LAYERS = (
-    {"plugin"},
-    {"embedded_cluster", "simulation"},
-    {"cluster"},
-    {"broker", "faults"},
-    {"handlers", "server"},
-    {"controller", "group"},
-    {"share", "transaction"},
-    {"config", "coordinator_log", "memory_network", "replica"},
-    {"delegation_tokens", "link_policy", "log", "metadata_cache", "security"},
-    {"acls", "auto_topic_creation_manager", "broker_state", "certificates", "coordination", "delayed_operation"}
-    | {"event_loop", "history", "inter_broker_requests", "release_profiles", "schema_registry", "telemetry"},
-)
-
-
 def test_modules_have_no_import_cycles() -> None:
     """Imports for type checkers count: a circle of modules can only be read as one."""
     paths = {module_name(path): path for path in SOURCE.rglob("*.py")}
-    circle_of = {f"pykclient.testing.{name}": circle[0] for circle in CIRCLES for name in circle}
-    assert circle_of.keys() <= paths.keys()
-    graph: dict[str, set[str]] = {}
-    for name, path in paths.items():
-        found = set(imports_of(path, set(paths)))
-        if name.startswith("pykclient.testing.") and found & WHOLES:
-            found = (found - WHOLES) | set(imports_of(path, WHOLES, at_run_time=True))
-        node = circle_of.get(name, name)
-        graph.setdefault(node, set()).update({circle_of.get(other, other) for other in found} - {node})
-    graphlib.TopologicalSorter({node: others - {node} for node, others in graph.items()}).prepare()  # or CycleError
-
-
-def test_embedded_cluster_imports_point_down_at_run_time() -> None:
-    paths = {module_name(path): path for path in (SOURCE / "testing").rglob("*.py")}
-    row_of = {name: row for row, names in enumerate(TESTING_LAYERS) for name in names}
-
-    def part(name: str) -> str:
-        return name.split(".")[2]
-
-    assert {part(name) for name in paths if name != "pykclient.testing"} == set(row_of)
-    upward = {
-        (name, other)
-        for name, path in paths.items()
-        if name != "pykclient.testing"
-        for other in imports_of(path, set(paths) - {"pykclient.testing"}, at_run_time=True)
-        if row_of[part(other)] < row_of[part(name)]
-    }
-    assert upward == set()
+    graph = {name: set(imports_of(path, set(paths))) - {name} for name, path in paths.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # or CycleError
 
 
 def test_importing_the_package_loads_almost_nothing() -> None:

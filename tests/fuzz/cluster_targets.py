@@ -32,8 +32,8 @@ from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.group import group_metadata_manager
 from pykclient.testing.handlers import handler
+from pykclient.testing.request_channel import Request
 from pykclient.testing.server.kafka_apis import LocalRequest
-from pykclient.testing.server.request_channel import Request
 from pykclient.testing.simulation.hub import VirtualClock
 from pykclient.testing.transaction import transaction_state_manager
 from pykclient.types import TopicPartition
@@ -207,7 +207,7 @@ class Broker:
         reader = Reader(frame)
         header = parse_request_header(reader)
         sink = _Sink()
-        channel = self.broker.apis.request_channel
+        channel = self.broker.request_channel
         channel.send_request(
             Request(channel, sink, header, reader, "fuzz", f"client:{header.client_id}", "127.0.0.1", self.loop.now_ms)
         )

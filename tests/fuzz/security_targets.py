@@ -32,9 +32,9 @@ from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
+from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import Security, UserCredentials, listeners_of
-from pykclient.testing.server.kafka_apis import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
 from tests.fuzz.protocol_targets import outcome
 from tests.fuzz.target import Input, Target, number, pieces

@@ -8,7 +8,7 @@ from pykclient import KafkaProducer
 from pykclient.admin import Admin
 from pykclient.errors import ConfigError, TopicAuthorizationError
 from pykclient.testing import Acl, EmbeddedCluster, Security
-from pykclient.testing.server.standard_authorizer import SslPrincipalMapper
+from pykclient.testing.standard_authorizer import SslPrincipalMapper
 
 NAME = "CN=Alice,OU=Data,O=Bank"
 

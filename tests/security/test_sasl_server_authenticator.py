@@ -31,9 +31,9 @@ from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.security import Security, UserCredentials, ValidToken, listeners_of
-from pykclient.testing.server.kafka_apis import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator, validate_unsecured
 
 WALL_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pykclient.errors import IllegalStateError
-from pykclient.testing.broker_state import RUNNING
+from pykclient.testing.broker_context import RUNNING
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.simulation import Simulation
 from pykclient.testing.simulation.environment import SimulatedEnvironment

@@ -516,13 +516,13 @@ _MIGRATION = tuple(
         ),
         (
             "a group that is converted forgets what its members own",
-            "testing/group/classic_protocol_members",
+            "testing/group/consumer_group_manager",
             "        member.current = CurrentAssignment(epoch, epoch, STABLE, assigned, {})\n",
             "        member.current = CurrentAssignment(epoch, epoch, STABLE, {}, {})\n",
         ),
         (
             "a group that is converted back begins with generation 1",
-            "testing/group/classic_protocol_members",
+            "testing/group/consumer_group_manager",
             "            old.group_id, old.group_epoch, CONSUMER_PROTOCOL_TYPE",
             "            old.group_id, 1, CONSUMER_PROTOCOL_TYPE",
         ),

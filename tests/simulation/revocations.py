@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pykclient.consumer.coordinator import consumer_group_protocol
 from pykclient.errors import MemberIdRequiredError
-from pykclient.testing.history import REQUEST_DROPPED, History, RequestRecord
+from pykclient.testing.request_channel import REQUEST_DROPPED, History, RequestRecord
 from pykclient.testing.simulation.checks import InvariantError
 from pykclient.types import TopicPartition
 

@@ -36,7 +36,7 @@ from tests.simulation.share_drills import DRILL, ShareDrills
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
-    from pykclient.testing.history import RequestRecord
+    from pykclient.testing.request_channel import RequestRecord
 
 TOPIC, GROUP = "source", "sharers"
 

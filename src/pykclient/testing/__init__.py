@@ -8,9 +8,10 @@
 See docs/testing.md. Names are loaded when they are first used, as pytest finds its plugin in this package
 and loads it in every session.
 
-- ``embedded_cluster``, ``plugin``, ``faults``, ``history``: the public class, fixtures, faults, requests
+- ``embedded_cluster``, ``plugin``, ``faults``, ``cluster_state``: the public class, fixtures, faults, reports
 - ``cluster``, ``broker``, ``config``, ``event_loop``, ``memory_network``: brokers, and what they run on
-- ``server``, ``handlers``: connections, and the function that serves each API
+- ``broker_context``: what each part of a broker gets, beside the other parts that it uses
+- ``server``, ``request_channel``, ``handlers``: connections, requests, and the function that serves each API
 - ``controller``, ``coordination``, ``replica``, ``log``: topics, elections, replication and storage
 - ``group``, ``share``, ``transaction``: coordinators of groups, share groups and transactions
 - ``simulation``: clients and brokers on virtual time
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pykclient.testing.acls import Acl
     from pykclient.testing.embedded_cluster import EmbeddedCluster
     from pykclient.testing.faults import DISCONNECT, DISCONNECT_AFTER, DROP_REQUEST, DROP_RESPONSE, HOLD
-    from pykclient.testing.history import RequestRecord
+    from pykclient.testing.request_channel import RequestRecord
     from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
     from pykclient.testing.security import Security
 
@@ -40,7 +41,7 @@ _HOME = {
     "EmbeddedCluster": "embedded_cluster",
     "EmbeddedSchemaRegistry": "schema_registry",
     "HOLD": "faults",
-    "RequestRecord": "history",
+    "RequestRecord": "request_channel",
     "Security": "security",
 }
 

@@ -12,7 +12,9 @@ from pykclient.protocol.messages.create_topics import CreateTopicsRequest, Creat
 from pykclient.protocol.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
+    from pykclient.testing.metadata_cache import MetadataCache
 
 MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
 
@@ -23,8 +25,12 @@ class AutoTopicCreationManager:
     Clients retry until the topic exists. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self, broker: BrokerContext, metadata_cache: MetadataCache, controller: NodeToControllerChannelManager
+    ) -> None:
         self._broker = broker
+        self._metadata_cache = metadata_cache
+        self._controller = controller
         self._log = broker.log_context.logger(__name__)
         self._in_flight: set[str] = set()
 
@@ -64,7 +70,7 @@ class AutoTopicCreationManager:
         def on_timeout() -> None:
             self._in_flight.difference_update(topics)
 
-        self._broker.node_to_controller.send_request(RequestBuilder(request), on_complete, on_timeout)
+        self._controller.send_request(RequestBuilder(request), on_complete, on_timeout)
 
     def _creatable_topic(self, topic: str) -> CreateTopicsRequest.CreatableTopic:
         config = self._broker.config
@@ -89,7 +95,7 @@ class AutoTopicCreationManager:
             }
         else:
             return CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
-        brokers = len(self._broker.metadata_cache.snapshot.alive_brokers)
+        brokers = len(self._metadata_cache.snapshot.alive_brokers)
         configs["segment.bytes"] = str(config.get_int(f"{prefix}.segment.bytes"))
         return CreateTopicsRequest.CreatableTopic(
             name=topic,

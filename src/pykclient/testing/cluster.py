@@ -14,10 +14,10 @@ from pykclient.testing.coordination.coordination_service import CoordinationServ
 from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
-from pykclient.testing.history import History
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_segment import MemoryBudget
 from pykclient.testing.memory_network import MemoryNetwork
+from pykclient.testing.quotas import Quotas
 from pykclient.testing.release_profiles import (
     GROUP_VERSION,
     SHARE_VERSION,
@@ -25,9 +25,10 @@ from pykclient.testing.release_profiles import (
     FinalizedFeatures,
     ReleaseProfile,
 )
-from pykclient.testing.server.quotas import Quotas
+from pykclient.testing.request_channel import History
+from pykclient.testing.server.kafka_apis import KafkaApis
 from pykclient.testing.server.socket_server import MemoryServer
-from pykclient.testing.server.standard_authorizer import AclStore
+from pykclient.testing.standard_authorizer import AclStore
 from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 
@@ -70,6 +71,7 @@ class Cluster:
         self.log_context = LogContext("[Cluster] ")
         self._log = self.log_context.logger(__name__)
         self.faults = Faults(loop, rng)
+        self.links = self.faults.links
         self.history = History(loop, config.history_size)
         self.quotas = Quotas(config.broker_config, loop)
         self.profile = ReleaseProfile.of(config.release or ReleaseProfile.CURRENT)
@@ -82,7 +84,7 @@ class Cluster:
         #: Receives the metrics that clients push; None if nobody asks for them.
         self.telemetry: TelemetryReceiver | None = None
         self.budget = MemoryBudget(config.memory_limit_bytes)
-        self.network = MemoryNetwork(loop, self.faults.links)
+        self.network = MemoryNetwork(loop, self.links)
         self.coordination = CoordinationService(loop, config.cluster_id)
         self.acls = AclStore(self.coordination, config)
         self.delegation_tokens = DelegationTokens(self.coordination, config.broker_config, loop, rng)
@@ -116,10 +118,13 @@ class Cluster:
         node = self._node(id)
         if id in self.brokers and self.brokers[id].alive:
             raise IllegalStateError(f"broker {id} runs already")
-        broker = Broker(self, node, self.config.broker_config, self.disks[id], self.rng)
+        broker = Broker(self, node, self.disks[id], self._new_apis)
         self.brokers[id] = broker
         broker.startup()
         return broker
+
+    def _new_apis(self, broker: Broker) -> KafkaApis:
+        return KafkaApis(broker, self.faults, self.history)
 
     def stop_broker(self, id: int) -> None:
         """Stop a broker cleanly. It hands over its leadership first, and is no longer ``alive`` afterwards."""

@@ -34,9 +34,11 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.log.log_types import ProducerIdAndEpoch
     from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 
 def partition_for(key: str, partition_count: int) -> int:
@@ -92,10 +94,30 @@ class CoordinatorLog:
     Thread: loop
     """
 
-    __slots__ = ("_append_timeout_ms", "_broker", "_epochs", "_loading", "_log", "_partition_count", "_topic")
+    __slots__ = (
+        "_append_timeout_ms",
+        "_broker",
+        "_epochs",
+        "_loading",
+        "_log",
+        "_metadata_cache",
+        "_partition_count",
+        "_replica_manager",
+        "_topic",
+    )
 
-    def __init__(self, broker: Broker, topic: str, partition_count: int, append_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        topic: str,
+        partition_count: int,
+        append_timeout_ms: int,
+    ) -> None:
         self._broker = broker
+        self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
         self._log = broker.log_context.logger(__name__)
         self._topic = topic
         self._partition_count = partition_count
@@ -105,7 +127,7 @@ class CoordinatorLog:
 
     def partition_for(self, key: str) -> int:
         """Return the partition that stores a key, such as a group id."""
-        count = self._broker.metadata_cache.num_partitions(self._topic)
+        count = self._metadata_cache.num_partitions(self._topic)
         if count is not None:
             # Remembered for unloading after the topic is deleted.
             self._partition_count = count
@@ -141,7 +163,7 @@ class CoordinatorLog:
                 self._log.info("Nothing was written to %s, error code %d", tp, error_code)
             then(_RESPONSE_ERRORS.get(error_code, error_code), response.base_offset)
 
-        self._broker.replica_manager.append_records(
+        self._replica_manager.append_records(
             self._append_timeout_ms,
             -1,
             {tp: builder.build()},
@@ -204,7 +226,7 @@ class CoordinatorLog:
         if self._loading.get(partition) != epoch:
             return  # no longer the leader
         tp = TopicPartition(self._topic, partition)
-        replica = self._broker.replica_manager.partition(tp)
+        replica = self._replica_manager.partition(tp)
         log = None if replica is None else replica.log
         if log is None:
             self._log.warning("There is no log of %s to load", tp)

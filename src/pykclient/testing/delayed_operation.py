@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pykclient.testing.event_loop import BrokerContext, TimerHandle
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.event_loop import TimerHandle
 
 
 class DelayedOperation:

@@ -29,15 +29,16 @@ from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.testing import config as cluster_arguments
 from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.cluster import Cluster
+from pykclient.testing.cluster_state import ClusterState
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Control, Faults
-from pykclient.testing.history import ClusterState, RequestRecord
 from pykclient.testing.log.broker_disk import BrokerDisk
+from pykclient.testing.request_channel import RequestRecord
 from pykclient.testing.security import GivenSecurity
 from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.server.socket_server import SocketServer
-from pykclient.testing.server.standard_authorizer import AclStore
+from pykclient.testing.standard_authorizer import AclStore
 from pykclient.testing.telemetry import Push, TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
 

@@ -6,13 +6,10 @@ import random
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.log_context import LogContext
-
-if TYPE_CHECKING:
-    from pykclient.testing.config import BrokerConfig
 
 
 def below(rng: random.Random, limit: int) -> int:
@@ -143,27 +140,3 @@ class EventLoop:
                 return left_ms if left_ms > 0 else 0
             heappop(timers)
         return FOREVER_MS
-
-
-class BrokerContext(Protocol):
-    """The part of a Broker that all its components use: its identity, its settings, and its share of the loop.
-
-    A component that needs no other component takes this. Thread: loop.
-    """
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def loop(self) -> EventLoop: ...
-    @property
-    def rng(self) -> random.Random: ...
-    @property
-    def log_context(self) -> LogContext: ...
-
-    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Schedule a callback on the loop while the broker lives."""
-
-    def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
-        """Schedule a delayed callback on the loop while the broker lives."""

@@ -11,14 +11,13 @@ from pykclient.argument_values import shown
 from pykclient.errors import BrokerError, IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
-from pykclient.testing import history
+from pykclient.testing import request_channel
 from pykclient.testing.handlers import handler
-from pykclient.testing.history import api_key_of
 from pykclient.testing.link_policy import LinkPolicy, matches
 
 if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 
 class Verdict:
@@ -102,8 +101,8 @@ class Control:
         released = self.held[:count]
         del self.held[: len(released)]
         for request in released:
-            request.record.fate = history.RECEIVED
-            request.broker.call_soon(request.broker.apis.dispatch, request)
+            request.record.fate = request_channel.RECEIVED
+            request.handle_soon()
         return len(released)
 
 
@@ -143,7 +142,7 @@ class Faults:
         The hook returns a response, an error code or class, a verdict, or None if it does not apply. The control is
         removed after ``times`` decisions; None means never. ``when``, ``broker`` and ``party`` filter the requests.
         """
-        api_key = None if api is None else api_key_of(api)
+        api_key = None if api is None else request_channel.api_key_of(api)
         if times is not None and times <= 0:
             raise IllegalArgumentError(f"times must be above 0, or None for no end, not {times}")
         control = Control(
@@ -263,16 +262,16 @@ class Faults:
     def _apply(self, control: Control, request: Request, result: HookResult) -> bool:
         record = request.record
         if result is DROP_REQUEST:
-            record.fate = history.REQUEST_DROPPED
+            record.fate = request_channel.REQUEST_DROPPED
         elif result is DISCONNECT:
             request.close_connection()
         elif result is HOLD:
-            record.fate = history.HELD
+            record.fate = request_channel.HELD
             control.held.append(request)
             if control not in self._holding:
                 self._holding.append(control)
         elif result is DROP_RESPONSE or result is DISCONNECT_AFTER:
-            request.fate = history.RESPONSE_DROPPED if result is DROP_RESPONSE else history.DISCONNECTED
+            request.fate = request_channel.RESPONSE_DROPPED if result is DROP_RESPONSE else request_channel.DISCONNECTED
             return False
         elif isinstance(result, Response):
             if request.api_key != result.API_KEY:
@@ -281,16 +280,7 @@ class Faults:
                 )
             request.respond(result)
         else:
-            request.broker.apis.respond_error(request, _error_of(result))
-        return True
-
-    def intercept_response(self, request: Request) -> bool:
-        """Drop the response to a request if its control says so; return whether it is dropped."""
-        fate = request.fate
-        assert fate is not None
-        request.record.fate = fate
-        if fate == history.DISCONNECTED:
-            request.sink.close_connection(request)
+            request.respond_error(_error_of(result))
         return True
 
 

@@ -17,8 +17,9 @@ from pykclient.types import Node
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError
     from pykclient.protocol.message import Message
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.metadata_cache import MetadataCache
 
 
 class RequestAndCompletionHandler(NamedTuple):
@@ -79,7 +80,7 @@ class InterBrokerSendThread:
     that is not sent in time, or whose node is unreachable, completes as disconnected. Thread: loop.
     """
 
-    def __init__(self, broker: Broker, purpose: str, request_timeout_ms: int) -> None:
+    def __init__(self, broker: BrokerContext, purpose: str, request_timeout_ms: int) -> None:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
         self._purpose = purpose
@@ -260,8 +261,16 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker, purpose: str, request_timeout_ms: int, retry_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        purpose: str,
+        request_timeout_ms: int,
+        retry_timeout_ms: int,
+    ) -> None:
         super().__init__(broker, purpose, request_timeout_ms)
+        self._metadata_cache = metadata_cache
         self._retry_timeout_ms = retry_timeout_ms
         self._queue: deque[NodeToControllerQueueItem] = deque()
         self._active_controller: Node | None = None
@@ -293,7 +302,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
 
     def do_work(self) -> None:
         if self._active_controller is None:
-            cache = self._broker.metadata_cache
+            cache = self._metadata_cache
             controller_id = cache.controller_id
             if controller_id is not None:
                 self._active_controller = cache.alive_broker(controller_id)
@@ -366,16 +375,17 @@ class NodeToControllerChannelManager:
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache) -> None:
         self._broker = broker
+        self._metadata_cache = metadata_cache
         retry_timeout_ms = broker.config.get_int("request.timeout.ms")
         request_timeout_ms = min(broker.config.get_int("controller.socket.timeout.ms"), retry_timeout_ms)
         self.request_thread = NodeToControllerRequestThread(
-            broker, "to-controller", request_timeout_ms, retry_timeout_ms
+            broker, metadata_cache, "to-controller", request_timeout_ms, retry_timeout_ms
         )
 
     def startup(self) -> None:
-        self._broker.metadata_cache.add_listener(self._on_metadata_update)
+        self._metadata_cache.add_listener(self._on_metadata_update)
         self.request_thread.startup()
 
     def shutdown(self) -> None:
@@ -433,8 +443,9 @@ class ProducerIdManager:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, controller: NodeToControllerChannelManager) -> None:
         self._broker = broker
+        self._controller = controller
         self._log = broker.log_context.logger(__name__)
         self._next_id = 0
         self._end = 0
@@ -460,7 +471,7 @@ class ProducerIdManager:
             return
         self._asking = True
         request = AllocateProducerIdsRequest(broker_id=self._broker.id, broker_epoch=self._broker.epoch)
-        self._broker.node_to_controller.send_request(RequestBuilder(request), self._on_response, self._on_failure)
+        self._controller.send_request(RequestBuilder(request), self._on_response, self._on_failure)
 
     def _on_response(self, response: ClientResponse) -> None:
         body = response.response_body

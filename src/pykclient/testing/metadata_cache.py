@@ -13,7 +13,7 @@ from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.event_loop import BrokerContext
+    from pykclient.testing.broker_context import BrokerContext
 
 PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 

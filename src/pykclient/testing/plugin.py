@@ -95,10 +95,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the state of its clusters to the report of a failed test."""
     report = yield
     if report.failed and (used := _clusters_of(item)):
-        from pykclient.testing.history import failure_report
+        from pykclient.testing.cluster_state import failure_report
 
         for cluster, asked_before in used:
-            report.sections.append((f"{cluster!r} at the failure", failure_report(cluster, asked_before)))
+            try:
+                text = failure_report(cluster.state(), cluster.requests_of(after=asked_before))
+            except Exception as error:  # noqa: BLE001 - a hook's, for instance, and the test has failed already
+                text = f"nothing is known of it: {error!r}"
+            report.sections.append((f"{cluster!r} at the failure", text))
     return report
 
 

@@ -17,7 +17,7 @@ from pykclient.testing.config import ClusterConfig
 from pykclient.testing.controller.kafka_controller import KafkaController
 from pykclient.testing.coordination.znodes import LeaderAndIsr
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.request_channel import Request
 from pykclient.types import TopicPartition
 from tests.support.mock_clock import MockClock
 
@@ -139,7 +139,7 @@ class ClusterHarness:
         header = parse_request_header(reader)
         answer = Answer(message.API_KEY, version)
         request = Request(
-            broker.apis.request_channel,
+            broker.request_channel,
             answer,
             header,
             reader,
@@ -148,7 +148,7 @@ class ClusterHarness:
             "127.0.0.1",
             self.clock.now_ms(),
         )
-        broker.apis.handle(request)
+        broker.request_channel.handler.handle(request)
         return answer
 
     def ask(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalStateError
+from pykclient.testing.controller.controller_context import PartitionState, ReplicaState
 from pykclient.testing.controller.state_machines import (
     controlled_shutdown_partition_leader_election,
     offline_partition_leader_election,
     preferred_replica_partition_leader_election,
     reassign_partition_leader_election,
 )
-from pykclient.testing.controller.states import PartitionState, ReplicaState
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing.controller.admin_manager import assign_replicas_to_brokers, rack_alternated_broker_list
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.request_channel import Request
 from pykclient.types import Node, TopicPartition
 from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
 

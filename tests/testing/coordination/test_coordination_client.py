@@ -56,10 +56,8 @@ class Box:
             alive=True,
             log_context=LogContext(),
             config=BrokerConfig({"zookeeper.session.timeout.ms": TIMEOUT_MS}),
-            cluster=SimpleNamespace(coordination=self.service),
-            faults=SimpleNamespace(links=self.links),
         )
-        client = CoordinationClient(cast(Any, broker))
+        client = CoordinationClient(cast(Any, broker), self.service, self.links)
         client.startup()
         return client
 

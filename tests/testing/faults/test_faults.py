@@ -13,7 +13,7 @@ from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.testing import faults
 from pykclient.testing.faults import HookResult
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.request_channel import Request
 from tests.support.wait import eventually
 from tests.testing.server.running import RunningServer
 from tests.testing.server.support import HeartbeatHandler, frame, heartbeat_handler

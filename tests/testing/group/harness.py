@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from pykclient.errors import BrokerError
-from pykclient.log_context import LogContext
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
@@ -17,20 +16,24 @@ from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.memory_records import MemoryRecords
+from pykclient.testing.broker_context import STARTING, BrokerContext
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.event_loop import EventLoop, TimerHandle
+from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.group.group_coordinator import GroupCoordinator
 from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_rebalance import JoinAttempt
+from pykclient.testing.link_policy import LinkPolicy
 from pykclient.testing.log.log_types import FetchDataInfo
-from pykclient.testing.release_profiles import GROUP_VERSION, FinalizedFeatures
-from pykclient.testing.server.standard_authorizer import AuthHelper
-from pykclient.types import TopicPartition
+from pykclient.testing.memory_network import MemoryNetwork
+from pykclient.testing.release_profiles import GROUP_VERSION, FinalizedFeatures, ReleaseProfile
+from pykclient.testing.standard_authorizer import AuthHelper
+from pykclient.types import Node, TopicPartition
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 GROUP = "the-group"
 TP = TopicPartition("topic", 0)
@@ -176,39 +179,31 @@ class FakeMetadataCache:
             listener([topic])
 
 
-class FakeCluster:
-    """The parts of a cluster that a group coordinator uses."""
-
-    def __init__(self) -> None:
-        self.features = FinalizedFeatures({GROUP_VERSION: 1})
-
-
-class FakeBroker:
-    """The parts of a broker that a group coordinator uses."""
+class GroupBroker(BrokerContext):
+    """A broker that consists of a group coordinator."""
 
     def __init__(self, id: int, loop: EventLoop, log: FakeLog, config: BrokerConfig, rng: random.Random) -> None:
-        self.id = id
-        self.loop = loop
-        self.config = config
-        self.rng = rng
-        self.alive = True
-        self.cluster = FakeCluster()
+        super().__init__(
+            Node(id, "host", 9092),
+            config,
+            loop,
+            MemoryNetwork(loop, LinkPolicy(loop, rng)),
+            rng,
+            profile=ReleaseProfile.of(ReleaseProfile.CURRENT),
+            features=FinalizedFeatures({GROUP_VERSION: 1}),
+        )
+        self.move(STARTING)
         self.auth = AuthHelper(None)
-        self.log_context = LogContext(f"[Broker id={id}] ")
         self.metadata_cache = FakeMetadataCache()
         self.replica_manager = FakeReplicaManager(log)
-        self.coordinator = GroupCoordinator(cast("Broker", self))
+        unused: Any = None  # share groups and transactions
+        self.coordinator = GroupCoordinator(
+            self,
+            cast("ReplicaManager", self.replica_manager),
+            cast("MetadataCache", self.metadata_cache),
+            *(unused, unused, unused, unused),
+        )
         self.coordinator.startup()
-
-    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        self.loop.call_soon(self._call, callback, arguments)
-
-    def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
-        return self.loop.call_later(delay_ms, self._call, callback, arguments)
-
-    def _call(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        if self.alive:
-            callback(*arguments)
 
 
 class Groups:
@@ -225,8 +220,8 @@ class Groups:
         self.broker.coordinator.on_election(PARTITION, self.epoch)
         self.settle()
 
-    def _new_broker(self) -> FakeBroker:
-        return FakeBroker(self.epoch + 1, self.loop, self.log, self.config, self.rng)
+    def _new_broker(self) -> GroupBroker:
+        return GroupBroker(self.epoch + 1, self.loop, self.log, self.config, self.rng)
 
     @property
     def coordinator(self) -> GroupCoordinator:
@@ -241,7 +236,7 @@ class Groups:
         assert isinstance(group, GroupMetadata)
         return group
 
-    def fail_over(self, *, resign: bool = True, settle: bool = True) -> FakeBroker:
+    def fail_over(self, *, resign: bool = True, settle: bool = True) -> GroupBroker:
         """Make the old coordinator resign, or kill it; the new one loads. Return the old one."""
         old = self.broker
         self.epoch += 1

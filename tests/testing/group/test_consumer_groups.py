@@ -272,7 +272,7 @@ def test_full_group_refuses_new_members() -> None:
 
 
 def test_heartbeat_without_the_feature_is_refused(coordinator: Coordinator) -> None:
-    coordinator.broker.cluster.features.update(GROUP_VERSION, 0)
+    coordinator.broker.features.update(GROUP_VERSION, 0)
     assert coordinator.enter("a").error == "UNSUPPORTED_VERSION"
 
 

@@ -82,8 +82,9 @@ class Apis:
         broker: Any = self.groups.broker
         broker.group_coordinator = broker.coordinator
         broker.auto_topic_creation = self
-        broker.producer_id_manager = self
-        broker.transaction_coordinator = TransactionCoordinator(broker)
+        broker.transaction_coordinator = TransactionCoordinator(
+            broker, broker.replica_manager, broker.metadata_cache, cast(Any, self)
+        )
         broker.transaction_coordinator.startup()
         cache = broker.metadata_cache
         cache.topic_id = lambda name: cache.topics.get(name, UUID(int=0))

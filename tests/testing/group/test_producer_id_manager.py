@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pykclient.errors import CoordinatorLoadInProgressError
 from pykclient.log_context import LogContext
@@ -12,9 +12,6 @@ from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerId
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.inter_broker_requests import ProducerIdManager
 from tests.support.mock_clock import MockClock
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
 
 NOT_READY = (CoordinatorLoadInProgressError.code, -1)
 
@@ -30,9 +27,8 @@ class FakeBroker:
         self.loop = EventLoop(self.clock)
         self.call_later = self.loop.call_later
         self.log_context = LogContext()
-        self.node_to_controller = self
         self.asked: list[tuple[AllocateProducerIdsRequest, Callable[[Any], None], Callable[[], None]]] = []
-        self.manager = ProducerIdManager(cast("Broker", self))
+        self.manager = ProducerIdManager(cast(Any, self), cast(Any, self))
         self.told: list[tuple[int, int]] = []
 
     def send_request(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pykclient.errors import InconsistentTopicIdError, KafkaStorageError
 from pykclient.log_context import LogContext
-from pykclient.testing import broker_state
+from pykclient.testing import broker_context
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination.coordination_service import ConnectionLossError, NoNodeError
 from pykclient.testing.coordination.znodes import encode_config, topic_config_path
@@ -25,7 +24,8 @@ from tests.support.mock_clock import MockClock
 from tests.testing.log.support import NOW_MS, TP, batch
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
 
 _HOUR_MS = 3_600_000
 
@@ -56,21 +56,21 @@ class Owner:
         self.coordination = Coordination()
         self.log_context = LogContext()
         self.rng = random.Random(1)
-        self.state = broker_state.RUNNING
-        self.cluster = SimpleNamespace(profile=ReleaseProfile.of(release))
+        self.state = broker_context.RUNNING
+        self.profile = ReleaseProfile.of(release)
         self.logs = self.start()
 
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         return self.loop.call_later(delay_ms, callback, *arguments)
 
     def start(self) -> LogManager:
-        self.state = broker_state.RUNNING
-        self.logs = LogManager(cast("Broker", self))
+        self.state = broker_context.RUNNING
+        self.logs = LogManager(cast("BrokerContext", self), self.disk, cast("CoordinationClient", self.coordination))
         self.logs.startup()
         return self.logs
 
     def stop(self) -> None:
-        self.state = broker_state.SHUTTING_DOWN
+        self.state = broker_context.SHUTTING_DOWN
         self.logs.shutdown()
 
     def kill(self) -> None:

@@ -99,11 +99,11 @@ class ReplicaCluster:
 
     def start(self, id: int) -> Broker:
         cluster = self.cluster
-        broker = Broker(cluster, cluster.nodes[id], cluster.config.broker_config, cluster.disks[id], cluster.rng)
+        broker = Broker(cluster, cluster.nodes[id], cluster.disks[id], cluster._new_apis)
         cluster.brokers[id] = broker
         broker.controller = cast(Any, SimpleNamespace(startup=lambda: None, shutdown=lambda: None, is_active=False))
-        broker.coordinators = {"__consumer_offsets": _Coordinator()}
-        broker.node_to_controller = cast(Any, _Channel(self, broker))
+        broker.replica_manager.coordinators = {"__consumer_offsets": _Coordinator()}
+        cast(Any, broker.node_to_controller).send_request = _Channel(self, broker).send_request
         broker.startup()
         self.run()
         return broker
@@ -115,7 +115,7 @@ class ReplicaCluster:
         self.cluster.kill_broker(id)
 
     def coordinator_events(self, id: int) -> list[tuple[str, int, int]]:
-        return cast(_Coordinator, self.broker(id).coordinators["__consumer_offsets"]).events
+        return cast(_Coordinator, self.broker(id).replica_manager.coordinators["__consumer_offsets"]).events
 
     def partition(self, id: int, tp: TopicPartition = TP) -> Partition:
         partition = self.broker(id).replica_manager.partition(tp)

@@ -348,7 +348,7 @@ def test_changes_during_a_request_are_sent_with_the_next() -> None:
     cluster.broker(2).pause()
     cluster.elect(1, isr=[1])
     cluster.elect(1, isr=[1], tp=other)
-    manager = cluster.partition(1)._manager
+    manager = cluster.broker(1).replica_manager
     partition, second = cluster.partition(1), cluster.partition(1, other)
     partition._maybe_expand_isr(partition.remote_replicas[2])
     for found in (partition, second):

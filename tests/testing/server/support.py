@@ -21,12 +21,11 @@ from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Faults
 from pykclient.testing.handlers import Handler
-from pykclient.testing.history import History
 from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
+from pykclient.testing.quotas import Quotas
 from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.request_channel import History, Request, RequestChannel
 from pykclient.testing.server.kafka_apis import KafkaApis
-from pykclient.testing.server.quotas import Quotas
-from pykclient.testing.server.request_channel import Request
 from pykclient.testing.server.socket_server import MemoryServer
 from pykclient.types import Node
 from tests.support.mock_clock import MockClock
@@ -39,6 +38,7 @@ class ServerCluster:
         self.loop = EventLoop(clock)
         self.config = BrokerConfig(settings)
         self.faults = Faults(self.loop, random.Random(1))
+        self.links = self.faults.links
         self.history = History(self.loop)
         self.quotas = Quotas(self.config, self.loop)
         self.network = MemoryNetwork(self.loop, self.faults.links)
@@ -53,10 +53,8 @@ class ServerCluster:
             party=f"broker-{id}",
             loop=self.loop,
             config=self.config,
+            profile=self.profile,
             cluster=self,
-            faults=self.faults,
-            history=self.history,
-            quotas=self.quotas,
             log_context=LogContext(f"[Broker id={id}] "),
             paused=False,
             alive=True,
@@ -78,7 +76,8 @@ class ServerCluster:
         broker.call_soon = lambda callback, *arguments: self.loop.call_soon(call, callback, arguments)
         broker.resume = resume
         broker.on_disconnect = lambda connection_id: None
-        broker.apis = KafkaApis(broker)
+        apis = KafkaApis(broker, self.faults, self.history)
+        broker.request_channel = RequestChannel(broker, apis, self.history, self.quotas)
         return broker
 
 

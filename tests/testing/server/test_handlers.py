@@ -11,7 +11,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_response, parse_request, parse_response
 from pykclient.protocol.messages.produce import ProduceRequest
 from pykclient.testing.handlers import handler
-from pykclient.testing.history import _error_codes
+from pykclient.testing.request_channel import _error_codes
 from tests.testing.server.plausible import Plausible
 
 API_KEYS = [key for key in ApiKeys.all() if handler(key) is not None]

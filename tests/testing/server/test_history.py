@@ -9,7 +9,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.history import History
+from pykclient.testing.request_channel import History
 from pykclient.types import Node
 from tests.support.mock_clock import MockClock
 

@@ -13,7 +13,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.request_channel import Request
 from tests.testing.server.support import HeartbeatHandler, heartbeat_handler
 from tests.testing.server.test_processor import Setup
 

@@ -12,8 +12,8 @@ from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.testing.memory_network import MemorySelector
+from pykclient.testing.request_channel import Request
 from pykclient.testing.server import processor as channel_mute_state
-from pykclient.testing.server.request_channel import Request
 from tests.testing.server.support import HeartbeatHandler, VirtualCluster, correlation_ids, frame, heartbeat_handler
 
 

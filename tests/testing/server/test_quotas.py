@@ -15,7 +15,7 @@ from pykclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from pykclient.testing.handlers.configs import handle_alter_client_quotas, handle_describe_client_quotas
-from pykclient.testing.server.standard_authorizer import AuthHelper
+from pykclient.testing.standard_authorizer import AuthHelper
 from tests.testing.handlers.refusals import refused
 from tests.testing.server.support import VirtualCluster
 

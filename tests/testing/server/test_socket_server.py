@@ -13,7 +13,7 @@ from pykclient.clock import SYSTEM_CLOCK
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.server.request_channel import Request
+from pykclient.testing.request_channel import Request
 from pykclient.testing.server.socket_server import SocketServer
 from tests.support.wait import eventually
 from tests.testing.server.running import Peer, RunningServer

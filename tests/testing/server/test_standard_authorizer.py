@@ -18,7 +18,7 @@ from pykclient.testing.acls import (
     AclBinding,
     AclBindingFilter,
 )
-from pykclient.testing.server.standard_authorizer import StandardAuthorizer
+from pykclient.testing.standard_authorizer import StandardAuthorizer
 from tests.support.java import run_java
 
 _PRINCIPALS = ("User:alice", "User:bob", "User:*", "Group:alice", "User:CN=a,O=b")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -34,8 +34,8 @@ from pykclient.testing.log import log_config
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.controller.controller_context import ControllerContext, ControllerEvents
     from pykclient.testing.metadata_cache import MetadataCache
 
 #: Java's ReplicationControlManager creates no more for a request.
@@ -123,6 +123,30 @@ def rack_alternated_broker_list(brokers: Sequence[Node]) -> list[int]:
     return [column[row] for row in range(longest) for column in columns if row < len(column)]
 
 
+def validate_manual_assignment(registered: Container[int], ids: Sequence[int], replication_factor: int | None) -> None:
+    """Check that the brokers are registered, different, and as many as required.
+
+    Raises:
+        InvalidReplicaAssignmentError: they are not.
+    """
+    if not ids:
+        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+    for id in ids:
+        if ids.count(id) > 1:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {id} more than once."
+            )
+        if id not in registered:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes broker {id}, but no such broker is registered."
+            )
+    if replication_factor is not None and len(ids) != replication_factor:
+        raise InvalidReplicaAssignmentError(
+            f"The manual partition assignment includes a partition with {len(ids)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {replication_factor} replica(s)."
+        )
+
+
 #: In a request: use the cluster's default.
 _DEFAULT: Final = -1
 
@@ -160,18 +184,27 @@ class AdminManager:
     to all other brokers as well; or with REQUEST_TIMED_OUT, in which case the operation continues. Thread: loop.
     """
 
-    def __init__(self, broker: Broker, controller: KafkaController) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        events: ControllerEvents,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        metadata_cache: MetadataCache,
+    ) -> None:
         self._broker = broker
-        self._controller = controller
-        self._store = KafkaCoordinationClient(broker.coordination)
+        self._events = events
+        self._context = context
+        self._store = store
+        self._metadata_cache = metadata_cache
         self._purgatory = DelayedOperationPurgatory(broker)
-        controller.add_topic_deleted_listener(self._on_topic_deleted)
-        broker.metadata_cache.add_listener(self._on_metadata_update)
+        metadata_cache.add_listener(self._on_metadata_update)
 
     def shutdown(self) -> None:
         self._purgatory.shutdown()
 
-    def _on_topic_deleted(self, topic: str) -> None:
+    def on_topic_deleted(self, topic: str) -> None:
+        """Answer the requests that wait until a topic is completely deleted."""
         self._purgatory.check_and_complete(topic)
 
     def _on_metadata_update(self, topics: Collection[str]) -> None:
@@ -191,7 +224,7 @@ class AdminManager:
         names = [topic.name for topic in topics]
 
         def process() -> None:
-            if not self._controller.is_active:
+            if not self._events.is_active:
                 respond(_not_controller(names))
                 return
             try:
@@ -201,7 +234,7 @@ class AdminManager:
                 return
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
-        self._controller.put("CreateTopics", process, lambda: respond(_not_controller(names)))
+        self._events.put("CreateTopics", process, lambda: respond(_not_controller(names)))
 
     def _create_topics(
         self, topics: Sequence[CreateTopicsRequest.CreatableTopic], validate_only: bool
@@ -265,14 +298,14 @@ class AdminManager:
         if nulls:
             raise InvalidConfigurationError(f"Null value not supported for topic configs: {','.join(nulls)}")
         config = {config.name: config.value for config in topic.configs if config.value is not None}
-        log_config.validate(config, has_message_formats=self._broker.cluster.profile.has_message_formats)
+        log_config.validate(config, has_message_formats=self._broker.profile.has_message_formats)
         partitions = self._manual_assignment(topic) if topic.assignments else self._automatic_assignment(topic)
         topic_id = UUID(int=self._broker.rng.getrandbits(128), version=4)
         replicas = {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
         return _PlannedTopic(TopicAssignment(topic_id, replicas), config)
 
     def _automatic_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
-        context, config = self._controller.context, self._broker.config
+        context, config = self._context, self._broker.config
         brokers = [context.live_brokers[id] for id in sorted(context.live_broker_ids)]
         replication_factor = topic.replication_factor
         if replication_factor == _DEFAULT:
@@ -299,35 +332,12 @@ class AdminManager:
                     f"Found multiple manual partition assignments for partition {index}"
                 )
             ids = tuple(assignment.broker_ids)
-            self.validate_manual_assignment(ids, replication_factor)
+            validate_manual_assignment(self._context.live_brokers, ids, replication_factor)
             replication_factor = len(ids)
             partitions[index] = ids
         if sorted(partitions) != list(range(len(partitions))):
             raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
         return partitions
-
-    def validate_manual_assignment(self, ids: Sequence[int], replication_factor: int | None) -> None:
-        """Check that the brokers are registered, different, and as many as required.
-
-        Raises:
-            InvalidReplicaAssignmentError: they are not.
-        """
-        if not ids:
-            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-        for id in ids:
-            if ids.count(id) > 1:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes the broker {id} more than once."
-                )
-            if id not in self._controller.context.live_brokers:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes broker {id}, but no such broker is registered."
-                )
-        if replication_factor is not None and len(ids) != replication_factor:
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes a partition with {len(ids)} replica(s), but this is not "
-                f"consistent with previous partitions, which have {replication_factor} replica(s)."
-            )
 
     def create_partitions(
         self,
@@ -340,7 +350,7 @@ class AdminManager:
         names = [topic.name for topic in topics]
 
         def process() -> None:
-            if not self._controller.is_active:
+            if not self._events.is_active:
                 respond(_not_controller(names))
                 return
             outcomes: dict[str, TopicOutcome] = {}
@@ -366,7 +376,7 @@ class AdminManager:
                 )
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
-        self._controller.put("CreatePartitions", process, lambda: respond(_not_controller(names)))
+        self._events.put("CreatePartitions", process, lambda: respond(_not_controller(names)))
 
     def _planned_partitions(
         self, topic: CreatePartitionsRequest.CreatePartitionsTopic
@@ -377,7 +387,7 @@ class AdminManager:
             BrokerError: they cannot be added.
         """
         existing = self._store.topic_assignment(topic.name)
-        if existing is None or self._controller.context.is_topic_queued_up_for_deletion(topic.name):
+        if existing is None or self._context.is_topic_queued_up_for_deletion(topic.name):
             raise UnknownTopicOrPartitionError
         count = len(existing.partitions)
         added = topic.count - count
@@ -399,10 +409,10 @@ class AdminManager:
             partitions: dict[int, tuple[int, ...]] = {}
             for offset, assignment in enumerate(topic.assignments):
                 ids = tuple(assignment.broker_ids)
-                self.validate_manual_assignment(ids, replication_factor)
+                validate_manual_assignment(self._context.live_brokers, ids, replication_factor)
                 partitions[count + offset] = ids
         else:
-            context = self._controller.context
+            context = self._context
             brokers = [context.live_brokers[id] for id in sorted(context.live_broker_ids)]
             ids_in_order = [broker.id for broker in brokers]
             first = existing.partitions[0].replicas[0]
@@ -413,7 +423,7 @@ class AdminManager:
         return existing, {index: ReplicaAssignment(ids) for index, ids in partitions.items()}
 
     def _is_created(self, topic: str, outcome: TopicOutcome) -> bool:
-        return is_led(self._broker.metadata_cache, topic, outcome.num_partitions)
+        return is_led(self._metadata_cache, topic, outcome.num_partitions)
 
     # --- deleting ------------------------------------------------------------------------------------------------
 
@@ -421,7 +431,7 @@ class AdminManager:
         """Delete topics; call ``respond`` with the result of each."""
 
         def process() -> None:
-            if not self._controller.is_active:
+            if not self._events.is_active:
                 respond(_not_controller(topics))
                 return
             outcomes: dict[str, TopicOutcome] = {}
@@ -430,19 +440,19 @@ class AdminManager:
                     outcomes[topic] = TopicOutcome(TopicDeletionDisabledError())
                 elif self._store.topic_exists(topic):
                     self._store.create_delete_topic(topic)
-                    outcomes[topic] = TopicOutcome(None, self._controller.context.topic_id(topic))
+                    outcomes[topic] = TopicOutcome(None, self._context.topic_id(topic))
                 else:
                     outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
             self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
 
-        self._controller.put("DeleteTopics", process, lambda: respond(_not_controller(topics)))
+        self._events.put("DeleteTopics", process, lambda: respond(_not_controller(topics)))
 
     def _is_deleted(self, topic: str, outcome: TopicOutcome) -> bool:  # noqa: ARG002 - as _is_created
-        if self._broker.metadata_cache.contains(topic):
+        if self._metadata_cache.contains(topic):
             return False
         # Normally wait until a topic of the same name can be created. If that depends on a broker that is down, the
         # topic is deleted for clients all the same.
-        context = self._controller.context
+        context = self._context
         return topic not in context.assignments or topic in context.topics_ineligible_for_deletion
 
     # --- answering -----------------------------------------------------------------------------------------------

@@ -24,7 +24,12 @@ from pykclient.testing.share import group_config
 from pykclient.testing.share.group_config import GroupConfig
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.controller.controller_context import ControllerEvents
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
+    from pykclient.testing.log.log_manager import LogManager
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.share.group_config import GroupConfigManager
 
 # Java: ConfigResource.Type.
 UNKNOWN: Final = 0
@@ -182,16 +187,31 @@ def _entry(key: ConfigKey, value: Any, synonyms: list[Synonym], documentation: b
 class ConfigManager:
     """Describes and alters settings, and learns of changes made by other brokers. Thread: loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        events: ControllerEvents,
+        coordination: CoordinationClient,
+        metadata_cache: MetadataCache,
+        log_manager: LogManager,
+        group_configs: GroupConfigManager,
+        on_topic_config_change: Callable[[str], None],
+    ) -> None:
         self._broker = broker
-        self._store = KafkaCoordinationClient(broker.coordination)
+        self._events = events
+        self._coordination = coordination
+        self._metadata_cache = metadata_cache
+        self._log_manager = log_manager
+        self._group_configs = group_configs
+        self._on_topic_config_change = on_topic_config_change
+        self._store = KafkaCoordinationClient(coordination)
         self._seen_changes: set[str] = set()
 
     # --- changes -------------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
         """Watch for changes. Logs read earlier ones when they are opened."""
-        coordination = self._broker.coordination
+        coordination = self._coordination
         coordination.register_child_change_handler(znodes.CONFIG_CHANGES, self._on_change)
         coordination.register_reconnect_listener(self._on_reconnect)
         if coordination.connected:
@@ -199,14 +219,14 @@ class ConfigManager:
 
     def _on_reconnect(self) -> None:
         # A new session needs a new watch, and logs may have been opened without settings meanwhile.
-        if self._broker.coordination.connected:
+        if self._coordination.connected:
             self._on_change()
-            self._broker.group_configs.forget()
-            for topic in dict.fromkeys(log.topic_partition.topic for log in self._broker.log_manager.all_logs):
+            self._group_configs.forget()
+            for topic in dict.fromkeys(log.topic_partition.topic for log in self._log_manager.all_logs):
                 self._apply(topic)
 
     def _on_change(self) -> None:
-        coordination = self._broker.coordination
+        coordination = self._coordination
         if not coordination.connected:
             return
         changes = coordination.get_children(znodes.CONFIG_CHANGES)
@@ -218,12 +238,12 @@ class ConfigManager:
                 kind, _, name = entity.partition("/")
                 if kind == "topics":
                     self._apply(name)
-                    self._broker.controller.on_topic_config_change(name)
+                    self._on_topic_config_change(name)
                 elif kind == "groups":
-                    self._broker.group_configs.forget()
+                    self._group_configs.forget()
 
     def _apply(self, topic: str) -> None:
-        self._broker.log_manager.update_topic_config(topic, self._store.topic_config(topic))
+        self._log_manager.update_topic_config(topic, self._store.topic_config(topic))
 
     # --- describing ----------------------------------------------------------------------------------------------
 
@@ -237,7 +257,7 @@ class ConfigManager:
         """
         if resource.type == TOPIC:
             topic_names.validate(resource.name)
-            if not self._broker.metadata_cache.contains(resource.name):
+            if not self._metadata_cache.contains(resource.name):
                 raise UnknownTopicOrPartitionError("")
             overrides = self._store.topic_config(resource.name)
             return topic_entries(self._broker.config, overrides, self.dynamic_defaults, documentation=documentation)
@@ -256,7 +276,7 @@ class ConfigManager:
                 what = "Group name" if resource.type == GROUP else "Client metrics subscription name"
                 raise InvalidRequestError(f"{what} must not be empty")
             if resource.type == GROUP:
-                overrides = self._broker.group_configs.overrides(resource.name)
+                overrides = self._group_configs.overrides(resource.name)
                 return group_entries(self._broker.config, overrides, documentation=documentation)
             return []
         raise InvalidRequestError(_MALFORMED)
@@ -264,7 +284,7 @@ class ConfigManager:
     @property
     def dynamic_defaults(self) -> Collection[str]:
         """The settings that the controller has written for all brokers. Others cannot be altered."""
-        return ("min.insync.replicas",) if self._broker.cluster.profile.has_dynamic_min_insync_replicas else ()
+        return ("min.insync.replicas",) if self._broker.profile.has_dynamic_min_insync_replicas else ()
 
     def _check_broker(self, name: str, alternative: str = " or empty string,") -> None:
         id = self._broker.id
@@ -277,7 +297,7 @@ class ConfigManager:
 
     def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
         """Return the topics and brokers that have settings."""
-        snapshot = self._broker.metadata_cache.snapshot
+        snapshot = self._metadata_cache.snapshot
         found = []
         if TOPIC in types:
             found += [ConfigResource(TOPIC, topic) for topic in snapshot.partition_states]
@@ -300,7 +320,7 @@ class ConfigManager:
         def process() -> None:
             # A broker's settings are its own affair, and clients send those of groups to any broker.
             is_controllers = any(resource.type not in (BROKER, GROUP) for resource, _, _ in changes)
-            if is_controllers and not self._broker.controller.is_active:
+            if is_controllers and not self._events.is_active:
                 fail()
                 return
             resources = [resource for resource, _, _ in changes]
@@ -320,7 +340,7 @@ class ConfigManager:
             error = NotControllerError("This is not the correct controller for this cluster.")
             respond([(resource, error) for resource, _, _ in changes])
 
-        self._broker.controller.put("AlterConfigs", process, fail)
+        self._events.put("AlterConfigs", process, fail)
 
     def _alter(
         self, resource: ConfigResource, operations: Sequence[AlterConfigOp], replace: bool, validate_only: bool
@@ -352,7 +372,7 @@ class ConfigManager:
         altered = {} if replace else dict(current)
         for operation in operations:
             self._apply_operation(altered, operation)
-        log_config.validate(altered, has_message_formats=self._broker.cluster.profile.has_message_formats)
+        log_config.validate(altered, has_message_formats=self._broker.profile.has_message_formats)
         if not validate_only and altered != current:
             self._store.set_config(znodes.topic_config_path(resource.name), altered)
 
@@ -362,13 +382,13 @@ class ConfigManager:
         if not group_id:
             raise InvalidRequestError("Default group resources are not allowed.")
         _check_names(operations)
-        current = self._broker.group_configs.overrides(group_id)
+        current = self._group_configs.overrides(group_id)
         altered = {} if replace else dict(current)
         for operation in operations:
             self._apply_operation(altered, operation)
         group_config.validate(altered)
         if not validate_only and altered != current:
-            self._broker.group_configs.set_overrides(group_id, altered)
+            self._group_configs.set_overrides(group_id, altered)
 
     def _check_own(self, name: str) -> None:
         if not name.isdecimal():

@@ -21,7 +21,7 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Request
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.controller.controller_context import ControllerContext
     from pykclient.testing.event_loop import TimerHandle
     from pykclient.types import Node
@@ -46,7 +46,7 @@ class QueueItem(NamedTuple):
 class RequestSendThread(InterBrokerSendThread):
     """Sends the controller's requests to one broker, in order, retrying each until it gets a response. Thread: loop."""
 
-    def __init__(self, broker: Broker, destination: Node) -> None:
+    def __init__(self, broker: BrokerContext, destination: Node) -> None:
         super().__init__(
             broker, f"controller-to-{destination.id}", broker.config.get_int("controller.socket.timeout.ms")
         )
@@ -102,7 +102,7 @@ class RequestSendThread(InterBrokerSendThread):
 class ControllerChannelManager:
     """One ``RequestSendThread`` for each live broker, including the controller's own. Thread: loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._threads: dict[int, RequestSendThread] = {}
 
@@ -139,7 +139,7 @@ class ControllerBrokerRequestBatch:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerContext,
         context: ControllerContext,
         channel_manager: ControllerChannelManager,
         on_leader_and_isr_response: Callable[[int, LeaderAndIsrResponse], None],
@@ -258,6 +258,12 @@ class ControllerBrokerRequestBatch:
             self._send_stop_replica(controller_epoch)
         finally:
             self.clear()
+
+    def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Inform brokers of the live brokers, and of the state of some partitions. This is a batch of its own."""
+        self.new_batch()
+        self.add_update_metadata_request_for_brokers(broker_ids, partitions)
+        self.send_requests_to_brokers(self._context.epoch)
 
     def _send_leader_and_isr(self, controller_epoch: int) -> None:
         context = self._context

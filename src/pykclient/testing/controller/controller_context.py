@@ -1,15 +1,17 @@
-"""The controller's knowledge of the cluster, and its event queue (Java: ControllerContext, ControllerEventManager)."""
+"""The controller's knowledge of the cluster, with the tables of states, and its event queue.
+
+Java: ControllerContext, PartitionState, ReplicaState, ControllerEventManager.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from pykclient.errors import ControllerMovedError
+from pykclient.errors import ControllerMovedError, IllegalStateError
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import (
     EPOCH_DURING_DELETE,
     LeaderIsrAndControllerEpoch,
@@ -19,8 +21,75 @@ from pykclient.testing.coordination.znodes import (
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
     from pykclient.types import Node
+
+
+class PartitionState:
+    """The states of a partition."""
+
+    NON_EXISTENT: Final = "NON_EXISTENT"  # never created, or deleted
+    NEW: Final = "NEW"  # has replicas, and no leader yet
+    ONLINE: Final = "ONLINE"  # has a leader
+    OFFLINE: Final = "OFFLINE"  # had one
+
+    #: state -> its valid previous states
+    VALID_PREVIOUS_STATES: Final = {
+        NEW: (NON_EXISTENT,),
+        ONLINE: (NEW, ONLINE, OFFLINE),
+        OFFLINE: (NEW, ONLINE, OFFLINE),
+        NON_EXISTENT: (OFFLINE,),
+    }
+
+    @classmethod
+    def check_move(cls, partition: object, current: str, target: str) -> None:
+        """Check a transition.
+
+        Raises:
+            IllegalStateError: the table does not have it.
+        """
+        if current not in cls.VALID_PREVIOUS_STATES[target]:
+            raise IllegalStateError(f"partition {partition} cannot become {target}, as it is {current}")
+
+
+class ReplicaState:
+    """The states of a replica."""
+
+    NON_EXISTENT: Final = "NON_EXISTENT"
+    NEW: Final = "NEW"  # can only become a follower
+    ONLINE: Final = "ONLINE"
+    OFFLINE: Final = "OFFLINE"  # its broker is gone, or it was told to stop
+    DELETION_STARTED: Final = "DELETION_STARTED"
+    DELETION_SUCCESSFUL: Final = "DELETION_SUCCESSFUL"
+    DELETION_INELIGIBLE: Final = "DELETION_INELIGIBLE"  # the deletion failed or cannot start
+
+    #: state -> its valid previous states
+    VALID_PREVIOUS_STATES: Final = {
+        NEW: (NON_EXISTENT,),
+        ONLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
+        OFFLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
+        DELETION_STARTED: (OFFLINE,),
+        DELETION_SUCCESSFUL: (DELETION_STARTED,),
+        DELETION_INELIGIBLE: (OFFLINE, DELETION_STARTED),
+        NON_EXISTENT: (DELETION_SUCCESSFUL,),
+    }
+
+    @classmethod
+    def check_move(cls, replica: object, current: str, target: str) -> None:
+        """Check a transition.
+
+        Raises:
+            IllegalStateError: the table does not have it.
+        """
+        if current not in cls.VALID_PREVIOUS_STATES[target]:
+            raise IllegalStateError(f"replica {replica} cannot become {target}, as it is {current}")
+
+
+#: An error code and its text; (0, None) means success.
+ApiError = tuple[int, str | None]
+
+NONE: Final[ApiError] = (0, None)
 
 
 class PartitionAndReplica(NamedTuple):
@@ -242,6 +311,17 @@ class ControllerContext:
         return topic in self.topics_to_be_deleted
 
 
+class ControllerEvents(Protocol):
+    """The controller as its parts see it: whether it is active, and its queue. Thread: loop."""
+
+    @property
+    def is_active(self) -> bool:
+        """True if this broker is the controller, as far as it knows."""
+
+    def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
+        """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
+
+
 class ControllerEvent:
     """An event.
 
@@ -268,8 +348,11 @@ class ControllerEventManager:
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker, on_controller_moved: Callable[[], None]) -> None:
+    def __init__(
+        self, broker: BrokerContext, coordination: CoordinationClient, on_controller_moved: Callable[[], None]
+    ) -> None:
         self._broker = broker
+        self._coordination = coordination
         self._on_controller_moved = on_controller_moved
         self._log = broker.log_context.logger(__name__)
         self._queue: deque[ControllerEvent] = deque()
@@ -300,7 +383,7 @@ class ControllerEventManager:
 
     def _process_next(self) -> None:
         self._scheduled = False
-        if not self._queue or self._closed or not self._broker.coordination.connected:
+        if not self._queue or self._closed or not self._coordination.connected:
             return
         event = self._queue.popleft()
         self._log.debug("Processing %s", event.name)

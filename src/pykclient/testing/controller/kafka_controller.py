@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -24,6 +24,8 @@ from pykclient.testing.controller.controller_context import (
     ControllerEvent,
     ControllerEventManager,
     PartitionAndReplica,
+    PartitionState,
+    ReplicaState,
 )
 from pykclient.testing.controller.partition_changes import (
     AlterPartitionHandler,
@@ -36,7 +38,6 @@ from pykclient.testing.controller.state_machines import (
     ReplicaStateMachine,
     leader_for_controlled_shutdown,
 )
-from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient, StateChangeHandler
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
@@ -45,7 +46,11 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrResponse
     from pykclient.protocol.messages.stop_replica import StopReplicaResponse
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
+    from pykclient.testing.log.log_manager import LogManager
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.share.group_config import GroupConfigManager
 
 _NOT_CONTROLLER: Final = NotControllerError.code
 
@@ -60,42 +65,61 @@ class KafkaController:
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        coordination: CoordinationClient,
+        metadata_cache: MetadataCache,
+        log_manager: LogManager,
+        group_configs: GroupConfigManager,
+    ) -> None:
         self._broker = broker
+        self._coordination = coordination
         self._log = broker.log_context.logger(__name__)
         self.active_controller_id = -1
-        self._topic_deleted_listeners: list[Callable[[str], None]] = []
         self.context = context = ControllerContext()
-        self.store = KafkaCoordinationClient(broker.coordination)
-        self.event_manager = ControllerEventManager(broker, self._maybe_resign)
+        self.store = store = KafkaCoordinationClient(coordination)
+        self.event_manager = ControllerEventManager(broker, coordination, self._maybe_resign)
         self.channel_manager = ControllerChannelManager(broker)
-        self.request_batch = ControllerBrokerRequestBatch(
+        self.request_batch = request_batch = ControllerBrokerRequestBatch(
             broker, context, self.channel_manager, self._on_leader_and_isr_response, self._on_stop_replica_response
         )
-        self.replica_state_machine = ReplicaStateMachine(context, self.store, self.request_batch)
-        self.partition_state_machine = PartitionStateMachine(
-            broker, context, self.store, self.request_batch, self._unclean_election_enabled
+        self.replica_state_machine = replica_state_machine = ReplicaStateMachine(context, store, request_batch)
+        self.partition_state_machine = partition_state_machine = PartitionStateMachine(
+            broker, context, store, request_batch, self._unclean_election_enabled
         )
         self.topic_deletion_manager = TopicDeletionManager(
             broker,
             context,
-            self.store,
-            self.partition_state_machine,
-            self.replica_state_machine,
-            self._send_partition_metadata,
+            store,
+            partition_state_machine,
+            replica_state_machine,
+            request_batch,
             self._on_topic_deleted,
         )
-        self.reassigner = PartitionReassigner(self, context)
-        self.elector = ReplicaElector(broker, self, context)
-        self.alter_partition_handler = AlterPartitionHandler(broker, self)
-        self.admin_manager = AdminManager(broker, self)
-        self.config_manager = ConfigManager(broker)
+        self.reassigner = PartitionReassigner(
+            self,
+            context,
+            store,
+            partition_state_machine,
+            replica_state_machine,
+            request_batch,
+            self.topic_deletion_manager,
+        )
+        self.elector = ReplicaElector(broker, coordination, self, context, partition_state_machine)
+        self.alter_partition_handler = AlterPartitionHandler(
+            broker, self, context, store, request_batch, self.reassigner
+        )
+        self.admin_manager = AdminManager(broker, self, context, store, metadata_cache)
+        self.config_manager = ConfigManager(
+            broker, self, coordination, metadata_cache, log_manager, group_configs, self.on_topic_config_change
+        )
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
         """Register the broker, and take part in the election. The session with the coordination service must exist."""
-        coordination = self._broker.coordination
+        coordination = self._coordination
         coordination.register_state_change_handler(
             StateChangeHandler(self._before_initializing_session, self._after_initializing_session)
         )
@@ -129,10 +153,6 @@ class KafkaController:
         """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
         self.event_manager.put(ControllerEvent(name, process, preempt))
 
-    def add_topic_deleted_listener(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with each topic that is completely deleted while this broker is the controller."""
-        self._topic_deleted_listeners.append(listener)
-
     def _register_broker(self) -> None:
         broker = self._broker
         broker.epoch = self.store.register_broker(broker.node, broker.loop.wall_ms)
@@ -153,7 +173,7 @@ class KafkaController:
     # --- election ----------------------------------------------------------------------------------------------------
 
     def _process_startup(self) -> None:
-        self._broker.coordination.register_node_change_handler_and_check_existence(
+        self._coordination.register_node_change_handler_and_check_existence(
             znodes.CONTROLLER, self._on_controller_change
         )
         self._elect()
@@ -191,7 +211,7 @@ class KafkaController:
     def _maybe_resign(self) -> None:
         """Check which broker is the controller; resign if it is another one."""
         was_active = self.is_active
-        self._broker.coordination.register_node_change_handler_and_check_existence(
+        self._coordination.register_node_change_handler_and_check_existence(
             znodes.CONTROLLER, self._on_controller_change
         )
         controller_id = self.store.controller_id()
@@ -211,7 +231,7 @@ class KafkaController:
 
     def _on_controller_failover(self) -> None:
         """Take over: read everything, inform all brokers, and elect missing leaders."""
-        coordination = self._broker.coordination
+        coordination = self._coordination
         for path, process in (
             (znodes.BROKER_IDS, self._process_broker_change),
             (znodes.BROKER_TOPICS, self._process_topic_change),
@@ -233,7 +253,7 @@ class KafkaController:
             ]
             self.topic_deletion_manager.init([topic for topic in marked if topic in context.assignments], ineligible)
         # Brokers must know the live brokers before they can follow leaders.
-        self.send_update_metadata(context.live_or_shutting_down_broker_ids)
+        self.request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids)
         self.replica_state_machine.startup()
         self.partition_state_machine.startup()
         self.reassigner.resume_all()
@@ -247,7 +267,7 @@ class KafkaController:
 
     def _on_controller_resignation(self) -> None:
         """Clear everything, and ignore further changes."""
-        coordination = self._broker.coordination
+        coordination = self._coordination
         for path in (znodes.BROKER_IDS, znodes.BROKER_TOPICS, znodes.DELETE_TOPICS):
             coordination.unregister_child_change_handler(path)
         for topic in self.context.all_topics:
@@ -278,7 +298,7 @@ class KafkaController:
         def changed(type: str) -> None:  # noqa: ARG001 - whatever it was, the topic is looked at
             self.put("PartitionModifications", lambda: self._process_partition_modifications(topic))
 
-        self._broker.coordination.register_node_change_handler(znodes.topic_path(topic), changed)
+        self._coordination.register_node_change_handler(znodes.topic_path(topic), changed)
         assignment = self.store.topic_assignment(topic)
         if assignment is not None:
             self.context.put_topic(topic, assignment)
@@ -315,8 +335,10 @@ class KafkaController:
         context = self.context
         for id in new:
             context.replicas_on_offline_dirs.pop(id, None)
-        self.send_update_metadata([id for id in context.live_or_shutting_down_broker_ids if id not in new])
-        self.send_update_metadata(new, list(context.leadership))
+        self.request_batch.send_update_metadata(
+            [id for id in context.live_or_shutting_down_broker_ids if id not in new]
+        )
+        self.request_batch.send_update_metadata(new, list(context.leadership))
         replicas = context.replicas_on_brokers(new)
         # A replica whose deletion has started or finished keeps its state.
         movable = ReplicaState.VALID_PREVIOUS_STATES[ReplicaState.ONLINE]
@@ -352,16 +374,7 @@ class KafkaController:
             self.topic_deletion_manager.fail_replica_deletion(deleting)
         if not others and not any(isinstance(outcome, tuple) for outcome in outcomes.values()):
             # No partition caused a request, but brokers must learn which ones are gone.
-            self.send_update_metadata(context.live_or_shutting_down_broker_ids)
-
-    def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Inform brokers of the live brokers, and of the state of some partitions."""
-        self.request_batch.new_batch()
-        self.request_batch.add_update_metadata_request_for_brokers(broker_ids, partitions)
-        self.request_batch.send_requests_to_brokers(self.context.epoch)
-
-    def _send_partition_metadata(self, partitions: Iterable[TopicPartition]) -> None:
-        self.send_update_metadata(self.context.live_or_shutting_down_broker_ids, partitions)
+            self.request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids)
 
     def _on_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
         self.put("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
@@ -466,9 +479,8 @@ class KafkaController:
             )
 
     def _on_topic_deleted(self, topic: str) -> None:
-        self._broker.coordination.unregister_node_change_handler(znodes.topic_path(topic))
-        for listener in self._topic_deleted_listeners:
-            listener(topic)
+        self._coordination.unregister_node_change_handler(znodes.topic_path(topic))
+        self.admin_manager.on_topic_deleted(topic)
 
     def _unclean_election_enabled(self, topic: str) -> bool:
         configured = self.store.topic_config(topic).get("unclean.leader.election.enable")

@@ -23,9 +23,9 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
 )
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from pykclient.testing.controller.controller_context import PartitionAndReplica
+from pykclient.testing.controller.admin_manager import validate_manual_assignment
+from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
 from pykclient.testing.controller.state_machines import leader_for_reassign
-from pykclient.testing.controller.states import PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import (
     RECOVERED,
     RECOVERING,
@@ -36,11 +36,11 @@ from pykclient.testing.coordination.znodes import (
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.controller.controller_context import ControllerContext
-    from pykclient.testing.controller.kafka_controller import KafkaController
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
+    from pykclient.testing.controller.controller_context import ApiError, ControllerContext, ControllerEvents
     from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine
     from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
-    from pykclient.testing.event_loop import BrokerContext
 
 #: From this version on, requests identify topics by id.
 _FIRST_VERSION_WITH_TOPIC_IDS = 2
@@ -56,24 +56,35 @@ class AlterPartitionHandler:
     Thread: loop.
     """
 
-    def __init__(self, broker: BrokerContext, controller: KafkaController) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        events: ControllerEvents,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        request_batch: ControllerBrokerRequestBatch,
+        reassigner: PartitionReassigner,
+    ) -> None:
         self._log = broker.log_context.logger(__name__)
-        self._controller = controller
+        self._events = events
+        self._context = context
+        self._store = store
+        self._request_batch = request_batch
+        self._reassigner = reassigner
 
     def alter_partitions(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
         """Handle a request; call ``respond`` with the response once the controller has processed it."""
-        self._controller.put(
+        self._events.put(
             "AlterPartitionReceived",
             lambda: self._process(request, version, respond),
             lambda: respond(AlterPartitionResponse(error_code=NotControllerError.code)),
         )
 
     def _process(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
-        controller = self._controller
-        if not controller.is_active:
+        context = self._context
+        if not self._events.is_active:
             respond(AlterPartitionResponse(error_code=NotControllerError.code))
             return
-        context = controller.context
         if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
             respond(AlterPartitionResponse(error_code=StaleBrokerEpochError.code))
             return
@@ -87,19 +98,19 @@ class AlterPartitionHandler:
                 accepted[topic_partition] = state
             else:
                 outcomes[topic_partition] = verdict
-        updated, refused = controller.store.update_leader_and_isr(accepted, context.epoch, context.epoch_version)
+        updated, refused = self._store.update_leader_and_isr(accepted, context.epoch, context.epoch_version)
         for topic_partition in refused:
             outcomes[topic_partition] = InvalidUpdateVersionError.code
         for topic_partition, state in updated.items():
             outcomes[topic_partition] = state
             context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
         # Also for rejected changes: the leader may have missed the state they should be based on.
-        controller.send_update_metadata(context.live_or_shutting_down_broker_ids, wanted)
+        self._request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids, wanted)
         self._fill(response, outcomes, version)
         respond(response)
         for topic_partition, outcome in outcomes.items():
             if isinstance(outcome, LeaderAndIsr):
-                controller.reassigner.maybe_complete(topic_partition)
+                self._reassigner.maybe_complete(topic_partition)
 
     def _wanted(
         self, request: AlterPartitionRequest, version: int, response: AlterPartitionResponse
@@ -108,7 +119,7 @@ class AlterPartitionHandler:
         wanted = {}
         for topic in request.topics:
             if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                name = self._controller.context.topic_names.get(topic.topic_id)
+                name = self._context.topic_names.get(topic.topic_id)
             else:
                 name = topic.topic_name
             if name is None:
@@ -141,7 +152,7 @@ class AlterPartitionHandler:
         self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int], version: int
     ) -> LeaderAndIsr | int | None:
         """Judge a requested state: None to write it, the current state if both are equal, else an error code."""
-        context = self._controller.context
+        context = self._context
         info = context.leadership.get(topic_partition)
         if info is None or context.is_topic_queued_up_for_deletion(topic_partition.topic):
             return UnknownTopicOrPartitionError.code
@@ -182,7 +193,7 @@ class AlterPartitionHandler:
             if topic is None:
                 topic = topics[name] = AlterPartitionResponse.TopicData()
                 if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                    topic.topic_id = self._controller.context.topic_id(name)
+                    topic.topic_id = self._context.topic_id(name)
                 else:
                     topic.topic_name = name
                 response.topics.append(topic)
@@ -200,12 +211,6 @@ class AlterPartitionHandler:
             topic.partitions.append(partition)
 
 
-#: An error code and its text; (0, None) means success.
-ApiError = tuple[int, str | None]
-
-NONE: ApiError = (0, None)
-
-
 class PartitionReassigner:
     """Adds the new replicas, waits until they are in sync, then removes the others.
 
@@ -213,9 +218,23 @@ class PartitionReassigner:
     there. Thread: loop.
     """
 
-    def __init__(self, controller: KafkaController, context: ControllerContext) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        events: ControllerEvents,
+        context: ControllerContext,
+        store: KafkaCoordinationClient,
+        partition_state_machine: PartitionStateMachine,
+        replica_state_machine: ReplicaStateMachine,
+        request_batch: ControllerBrokerRequestBatch,
+        topic_deletion_manager: TopicDeletionManager,
+    ) -> None:
+        self._events = events
         self._context = context
+        self._store = store
+        self._partition_state_machine = partition_state_machine
+        self._replica_state_machine = replica_state_machine
+        self._request_batch = request_batch
+        self._topic_deletion_manager = topic_deletion_manager
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -228,7 +247,7 @@ class PartitionReassigner:
     ) -> None:
         """Move partitions to brokers, or cancel moves (None). ``respond`` gets one error for all, or one for each."""
         not_controller: ApiError = (NotControllerError.code, None)
-        self._controller.put(
+        self._events.put(
             "ApiPartitionReassignment",
             lambda: self._process(reassignments, respond, allow_replication_factor_change),
             lambda: respond(not_controller, {}),
@@ -240,7 +259,7 @@ class PartitionReassigner:
         respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
         allow_replication_factor_change: bool,
     ) -> None:
-        if not self._controller.is_active:
+        if not self._events.is_active:
             respond((NotControllerError.code, None), {})
             return
         outcomes = {
@@ -260,7 +279,7 @@ class PartitionReassigner:
             return UnknownTopicOrPartitionError.code, f"Unable to find partition {topic}:{index}."
         if target is not None:
             try:
-                self._controller.admin_manager.validate_manual_assignment(target, None)
+                validate_manual_assignment(context.live_brokers, target, None)
             except InvalidReplicaAssignmentError as error:
                 return error.code, str(error)
             count = len(current.origin_replicas)
@@ -312,13 +331,13 @@ class PartitionReassigner:
         return info is not None and set(assignment.target_replicas) <= set(info.leader_and_isr.isr)
 
     def _on_partition_reassignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        controller, context = self._controller, self._context
-        controller.topic_deletion_manager.mark_topics_ineligible_for_deletion(
+        context = self._context
+        self._topic_deletion_manager.mark_topics_ineligible_for_deletion(
             [topic_partition.topic], "a reassignment is in progress"
         )
         self._update_current(topic_partition, assignment)
         adding = [PartitionAndReplica(topic_partition, id) for id in assignment.adding_replicas]
-        machine = controller.replica_state_machine
+        machine = self._replica_state_machine
         if not self._is_complete(topic_partition, assignment):
             self._update_leader_epoch_and_send_request(topic_partition, assignment)
             fresh = [r for r in adding if context.replica_state(r) == ReplicaState.NON_EXISTENT]
@@ -331,8 +350,8 @@ class PartitionReassigner:
         self._stop_removed_replicas(topic_partition, assignment.removing_replicas)
         self._write(topic_partition, completed)
         context.partitions_being_reassigned.pop(topic_partition, None)
-        controller.send_update_metadata(context.live_or_shutting_down_broker_ids, [topic_partition])
-        controller.topic_deletion_manager.resume_deletion_for_topics([topic_partition.topic])
+        self._request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids, [topic_partition])
+        self._topic_deletion_manager.resume_deletion_for_topics([topic_partition.topic])
 
     def _update_current(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         current = self._context.assignment(topic_partition)
@@ -347,16 +366,14 @@ class PartitionReassigner:
     def _write(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         self._context.put_assignment(topic_partition, assignment)
         topic = topic_partition.topic
-        self._controller.store.set_topic_assignment(
-            topic, self._context.topic_assignment(topic), self._context.epoch_version
-        )
+        self._store.set_topic_assignment(topic, self._context.topic_assignment(topic), self._context.epoch_version)
 
     def _move_leader_if_required(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         leader = self._context.leader(topic_partition)
         if leader in assignment.replicas and self._context.is_replica_online(leader, topic_partition):
             self._update_leader_epoch_and_send_request(topic_partition, assignment)
         else:
-            self._controller.partition_state_machine.handle_state_changes(
+            self._partition_state_machine.handle_state_changes(
                 [topic_partition], PartitionState.ONLINE, leader_for_reassign
             )
 
@@ -364,20 +381,18 @@ class PartitionReassigner:
         self, topic_partition: TopicPartition, assignment: ReplicaAssignment
     ) -> None:
         """Start a new epoch of the same leader, so that all replicas accept the new assignment."""
-        controller, context = self._controller, self._context
+        context = self._context
         info = context.leadership.get(topic_partition)
         if info is None:
             return
         state = info.leader_and_isr.new_epoch()
-        updated, _ = controller.store.update_leader_and_isr(
-            {topic_partition: state}, context.epoch, context.epoch_version
-        )
+        updated, _ = self._store.update_leader_and_isr({topic_partition: state}, context.epoch, context.epoch_version)
         if topic_partition not in updated:
             return
         info = context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(
             updated[topic_partition], context.epoch
         )
-        batch = controller.request_batch
+        batch = self._request_batch
         batch.new_batch()
         batch.add_leader_and_isr_request_for_brokers(
             assignment.origin_replicas, topic_partition, info, assignment, is_new=False
@@ -396,7 +411,7 @@ class PartitionReassigner:
             ReplicaState.DELETION_SUCCESSFUL,
             ReplicaState.NON_EXISTENT,
         ):
-            self._controller.replica_state_machine.handle_state_changes(removed, state)
+            self._replica_state_machine.handle_state_changes(removed, state)
 
 
 class TopicDeletionManager:
@@ -413,7 +428,7 @@ class TopicDeletionManager:
         store: KafkaCoordinationClient,
         partition_state_machine: PartitionStateMachine,
         replica_state_machine: ReplicaStateMachine,
-        send_metadata_update: Callable[[Iterable[TopicPartition]], None],
+        request_batch: ControllerBrokerRequestBatch,
         on_topic_deleted: Callable[[str], None],
     ) -> None:
         self._log = broker.log_context.logger(__name__)
@@ -421,7 +436,7 @@ class TopicDeletionManager:
         self._store = store
         self._partition_state_machine = partition_state_machine
         self._replica_state_machine = replica_state_machine
-        self._send_metadata_update = send_metadata_update
+        self._request_batch = request_batch
         self._on_topic_deleted = on_topic_deleted
 
     def init(self, topics: Iterable[str], ineligible: Iterable[str]) -> None:
@@ -516,7 +531,10 @@ class TopicDeletionManager:
         self._partition_state_machine.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(dict.fromkeys(unseen))
         # Brokers stop serving the topics now, before their replicas are deleted.
-        self._send_metadata_update([partition for topic in topics for partition in context.partitions_for_topic(topic)])
+        self._request_batch.send_update_metadata(
+            context.live_or_shutting_down_broker_ids,
+            [partition for topic in topics for partition in context.partitions_for_topic(topic)],
+        )
         self._on_partition_deletion(topics)
 
     def _on_partition_deletion(self, topics: list[str]) -> None:

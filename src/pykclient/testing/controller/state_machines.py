@@ -17,17 +17,14 @@ from pykclient.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from pykclient.testing.controller.controller_context import PartitionAndReplica
-from pykclient.testing.controller.states import PartitionState, ReplicaState
+from pykclient.testing.controller.controller_context import PartitionAndReplica, PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
-    from pykclient.testing.controller.controller_context import ControllerContext
-    from pykclient.testing.controller.kafka_controller import KafkaController
-    from pykclient.testing.controller.partition_changes import ApiError
-    from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+    from pykclient.testing.controller.controller_context import ApiError, ControllerContext, ControllerEvents
+    from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
     from pykclient.testing.event_loop import TimerHandle
     from pykclient.types import TopicPartition
 
@@ -175,7 +172,7 @@ class PartitionStateMachine:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerContext,
         context: ControllerContext,
         store: KafkaCoordinationClient,
         request_batch: ControllerBrokerRequestBatch,
@@ -452,10 +449,19 @@ UNCLEAN: Final = 1
 class ReplicaElector:
     """Makes the preferred replica the leader, or a replica that is not in sync. Thread: loop."""
 
-    def __init__(self, broker: Broker, controller: KafkaController, context: ControllerContext) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        coordination: CoordinationClient,
+        events: ControllerEvents,
+        context: ControllerContext,
+        partition_state_machine: PartitionStateMachine,
+    ) -> None:
         self._broker = broker
-        self._controller = controller
+        self._coordination = coordination
+        self._events = events
         self._context = context
+        self._partition_state_machine = partition_state_machine
         self._timer: TimerHandle | None = None
 
     def elect_leaders(
@@ -465,7 +471,7 @@ class ReplicaElector:
         respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
     ) -> None:
         """Elect leaders of ``partitions``, or of all; call ``respond`` with an error code for all, or one for each."""
-        self._controller.put(
+        self._events.put(
             "ReplicaLeaderElection",
             lambda: self._process(partitions, election_type, respond),
             lambda: respond(NotControllerError.code, {}),
@@ -478,7 +484,7 @@ class ReplicaElector:
         respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
     ) -> None:
         context = self._context
-        if not self._controller.is_active:
+        if not self._events.is_active:
             respond(NotControllerError.code, {})
             return
         outcomes: dict[TopicPartition, ApiError] = {}
@@ -498,7 +504,7 @@ class ReplicaElector:
                 )
         strategy = leader_for_preferred_replica if election_type == PREFERRED else leader_for_offline(_always)
         failure = PreferredLeaderNotAvailableError if election_type == PREFERRED else EligibleLeadersNotAvailableError
-        for topic_partition, outcome in self._controller.partition_state_machine.handle_state_changes(
+        for topic_partition, outcome in self._partition_state_machine.handle_state_changes(
             electable, PartitionState.ONLINE, strategy
         ).items():
             outcomes[topic_partition] = (0, None) if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
@@ -519,11 +525,11 @@ class ReplicaElector:
 
         Return False if that is impossible, or this broker is not the controller.
         """
-        if not self._controller.is_active or not self._broker.coordination.connected:
+        if not self._events.is_active or not self._coordination.connected:
             return False
         if self._context.leader(topic_partition) == broker_id:
             return True
-        outcomes = self._controller.partition_state_machine.handle_state_changes(
+        outcomes = self._partition_state_machine.handle_state_changes(
             [topic_partition], PartitionState.ONLINE, leader_is(broker_id)
         )
         return isinstance(outcomes[topic_partition], LeaderAndIsr)
@@ -542,12 +548,12 @@ class ReplicaElector:
             self._timer = None
 
     def _on_timer(self) -> None:
-        self._controller.put("AutoPreferredReplicaLeaderElection", self._rebalance)
+        self._events.put("AutoPreferredReplicaLeaderElection", self._rebalance)
         self.schedule_auto_leader_rebalance()
 
     def _rebalance(self) -> None:
         context = self._context
-        if not self._controller.is_active:
+        if not self._events.is_active:
             return
         partitions = [
             topic_partition
@@ -558,7 +564,7 @@ class ReplicaElector:
             and topic_partition not in context.partitions_being_reassigned
             and not context.is_topic_queued_up_for_deletion(topic_partition.topic)
         ]
-        self._controller.partition_state_machine.handle_state_changes(
+        self._partition_state_machine.handle_state_changes(
             partitions, PartitionState.ONLINE, leader_for_preferred_replica
         )
 

@@ -31,7 +31,9 @@ from pykclient.testing.coordination.znodes import LeaderAndIsr, LeaderIsrAndCont
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.coordination.coordination_service import CoordinationService
+    from pykclient.testing.link_policy import LinkPolicy
 
 #: The service's name as a party of links.
 PARTY: Final = "coordination"
@@ -59,9 +61,10 @@ class CoordinationClient:
     Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, service: CoordinationService, links: LinkPolicy) -> None:
         self._broker = broker
-        self._service = broker.cluster.coordination
+        self._service = service
+        self._links = links
         self._session_timeout_ms = broker.config.get_int("zookeeper.session.timeout.ms")
         self._log = broker.log_context.logger(__name__)
         self._session: Session | None = None
@@ -83,7 +86,7 @@ class CoordinationClient:
             if session.name == name:
                 self._service.close_session(session)
         self._session = self._new_session()
-        self._broker.faults.links.subscribe(self._links_changed)
+        self._links.subscribe(self._links_changed)
         self._links_changed()
 
     def _new_session(self) -> Session:
@@ -98,7 +101,7 @@ class CoordinationClient:
         self._session = None
 
     def _links_changed(self) -> None:
-        links, party = self._broker.faults.links, self._broker.party
+        links, party = self._links, self._broker.party
         if not self._broker.alive:
             links.unsubscribe(self._links_changed)
         elif links.is_cut(party, PARTY) or links.is_cut(PARTY, party):

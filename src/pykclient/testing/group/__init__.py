@@ -3,7 +3,6 @@
 - ``group_coordinator``, ``group_metadata``, ``group_rebalance``: groups of the classic protocol
 - ``modern_groups``, ``consumer_group_manager``, ``share_group_manager``, ``server_assignors``: groups with server-side
   assignment
-- ``classic_protocol_members``: members and groups between the two protocols
 - ``group_metadata_manager``, ``group_offsets``: storage, and committed offsets
 - ``group_records``, ``consumer_group_records``, ``share_group_records``: the records of __consumer_offsets
 """

@@ -29,8 +29,11 @@ from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
-from pykclient.testing.group.classic_protocol_members import ClassicProtocolMembers
-from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager, HeartbeatCallback
+from pykclient.testing.group.consumer_group_manager import (
+    ClassicProtocolMembers,
+    ConsumerGroupManager,
+    HeartbeatCallback,
+)
 from pykclient.testing.group.group_metadata import (
     DEAD,
     EMPTY,
@@ -52,14 +55,20 @@ from pykclient.testing.group.share_group_manager import (
     ShareGroupManager,
     ShareGroupOffsets,
 )
+from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
-from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.group.share_group_manager import PartitionMetadataClient
     from pykclient.testing.log.producer_state_manager import VerificationState
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+    from pykclient.testing.share.group_config import GroupConfigManager
+    from pykclient.testing.share.persister import Persister
+    from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 
 #: From this version of OffsetCommit on, a missing group has an error code of its own (KIP-848).
 _COMMIT_TELLS_MISSING_GROUP = 9
@@ -86,18 +95,31 @@ class GroupCoordinator:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        group_configs: GroupConfigManager,
+        persister: Persister,
+        partition_metadata_client: PartitionMetadataClient,
+        add_partitions_to_txn_manager: AddPartitionsToTxnManager,
+    ) -> None:
         config = broker.config
         self._broker = broker
+        self._metadata_cache = metadata_cache
+        self._add_partitions_to_txn_manager = add_partitions_to_txn_manager
         self._log = broker.log_context.logger(__name__)
         self._active = False
-        self._manager = GroupMetadataManager(broker)
+        self._manager = GroupMetadataManager(broker, replica_manager, metadata_cache)
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
-        self._consumer_groups = ConsumerGroupManager(broker, self._manager, self._rebalance)
-        self._classic_protocol_members = ClassicProtocolMembers(broker, self._consumer_groups)
-        self._share_groups = ShareGroupManager(broker, self._manager)
-        self._share_group_offsets = ShareGroupOffsets(broker, self._manager)
+        self._consumer_groups = ConsumerGroupManager(broker, metadata_cache, self._manager, self._rebalance)
+        self._classic_protocol_members = ClassicProtocolMembers(broker, metadata_cache, self._consumer_groups)
+        self._share_groups = ShareGroupManager(broker, metadata_cache, group_configs, persister, self._manager)
+        self._share_group_offsets = ShareGroupOffsets(
+            broker, metadata_cache, persister, partition_metadata_client, self._manager
+        )
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
         self._max_size: int = config["group.max.size"]
@@ -109,7 +131,7 @@ class GroupCoordinator:
     def startup(self) -> None:
         """Accept requests. Groups arrive with the partitions that this broker is elected for."""
         self._active = True
-        self._broker.metadata_cache.add_listener(self._on_metadata)
+        self._metadata_cache.add_listener(self._on_metadata)
         self._schedule_cleanup()
 
     def shutdown(self) -> None:
@@ -166,7 +188,7 @@ class GroupCoordinator:
         for group in self._manager.groups.values():
             if isinstance(group, ModernGroup):
                 group.is_metadata_stale = True
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         gone = [topic for topic in topics if not cache.contains(topic)]
         if gone:
             self._manager.on_topics_deleted(gone)
@@ -397,7 +419,7 @@ class GroupCoordinator:
                 self._store_transactional_offsets(group, offsets, producer, tokens.get(log), respond)
 
         batches = {log: FirstBatch(producer, NO_SEQUENCE)}
-        self._broker.add_partitions_to_txn_manager.verify(body.transactional_id, batches, operation, verified)
+        self._add_partitions_to_txn_manager.verify(body.transactional_id, batches, operation, verified)
 
     def _store_transactional_offsets(
         self,

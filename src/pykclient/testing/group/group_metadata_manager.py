@@ -19,9 +19,11 @@ from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.log.log_types import ProducerIdAndEpoch
     from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 Group = GroupMetadata | ConsumerGroup | ShareGroup
 GroupCallback = Callable[[Group], None]
@@ -37,12 +39,14 @@ class GroupMetadataManager:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
         self.groups: dict[str, Group] = {}
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
         self._storage = CoordinatorLog(
             broker,
+            replica_manager,
+            metadata_cache,
             GROUP_METADATA_TOPIC,
             broker.config.get_int("offsets.topic.num.partitions"),
             broker.config.get_int("offsets.commit.timeout.ms"),

@@ -31,7 +31,7 @@ from pykclient.testing.group.group_metadata import (
 )
 
 if TYPE_CHECKING:
-    from pykclient.testing.event_loop import BrokerContext
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
 
 

@@ -27,9 +27,12 @@ from pykclient.types import Node, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.coordinator_log import KeyValue
     from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.share.group_config import GroupConfigManager
+    from pykclient.testing.share.persister import Persister
 
 #: The error code, and the end offset if that is 0, of each partition.
 Ends = Mapping[TopicPartition, tuple[int, int]]
@@ -40,8 +43,9 @@ _CONSUMER: int = -1
 class PartitionMetadataClient(InterBrokerSendThread):
     """Asks the leaders of partitions for the offsets after their last records. Thread: loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache) -> None:
         super().__init__(broker, "partition-metadata", broker.config.get_int("request.timeout.ms"))
+        self._metadata_cache = metadata_cache
         self._queue: list[tuple[Node, list[TopicPartition], Callable[[Ends], None]]] = []
 
     def shutdown(self) -> None:
@@ -54,7 +58,7 @@ class PartitionMetadataClient(InterBrokerSendThread):
             self.startup()
         found: dict[TopicPartition, tuple[int, int]] = {}
         by_leader: dict[Node, list[TopicPartition]] = {}
-        snapshot = self._broker.metadata_cache.snapshot
+        snapshot = self._metadata_cache.snapshot
         for tp in partitions:
             leader = snapshot.leader(tp)
             if leader is None:
@@ -118,10 +122,20 @@ class ShareGroupManager:
     the log. Thread: loop.
     """
 
-    __slots__ = ("_broker", "_log", "_manager", "_max_size")
+    __slots__ = ("_broker", "_group_configs", "_log", "_manager", "_max_size", "_metadata_cache", "_persister")
 
-    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        group_configs: GroupConfigManager,
+        persister: Persister,
+        manager: GroupMetadataManager,
+    ) -> None:
         self._broker = broker
+        self._metadata_cache = metadata_cache
+        self._group_configs = group_configs
+        self._persister = persister
         self._manager = manager
         self._log = broker.log_context.logger(__name__)
         self._max_size: int = broker.config["group.share.max.size"]
@@ -135,7 +149,7 @@ class ShareGroupManager:
             UnsupportedVersionError: the cluster has no share groups.
             InvalidRequestError: a field is not valid.
         """
-        if not self._broker.cluster.features.share_version:
+        if not self._broker.features.share_version:
             raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
         for what, value in (("MemberId", body.member_id), ("GroupId", body.group_id), ("RackId", body.rack_id)):
             if value is not None and not value.strip():
@@ -173,7 +187,7 @@ class ShareGroupManager:
         response = ShareGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._broker.group_configs.get(group.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._group_configs.get(group.group_id).heartbeat_interval_ms,
             assignment=_assignment(member.assigned) if is_full or member.assigned != before else None,
         )
 
@@ -240,7 +254,7 @@ class ShareGroupManager:
         return is_changed
 
     def _topics(self, group: ShareGroup) -> Topics:
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         return {
             topic: (cache.topic_id(topic), count)
             for topic in sorted(group.subscribed_topics)
@@ -252,7 +266,7 @@ class ShareGroupManager:
     ) -> None:
         if not is_changed and member.epoch == group.assignment_epoch:
             return
-        wanted = {self._broker.metadata_cache.topic_id(topic) for topic in member.topic_names}
+        wanted = {self._metadata_cache.topic_id(topic) for topic in member.topic_names}
         target = group.targets.get(member.member_id, {})
         assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in wanted}
         if member.epoch == group.assignment_epoch and member.assigned == assigned:
@@ -293,9 +307,7 @@ class ShareGroupManager:
                 self._end_initialization(group, topics, succeeded=not any(codes))
 
         for key in keys:
-            self._broker.share_persister.initialize_state(
-                key, group.group_epoch, UNINITIALIZED_START_OFFSET, initialized
-            )
+            self._persister.initialize_state(key, group.group_epoch, UNINITIALIZED_START_OFFSET, initialized)
 
     def _end_initialization(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
         """Note the result; the next heartbeat of a member assigns the partitions, or tries again."""
@@ -315,7 +327,7 @@ class ShareGroupManager:
 
     def _restart_session(self, group: ShareGroup, member: ShareGroupMember) -> None:
         member.cancel_timers()
-        timeout_ms = self._broker.group_configs.get(group.group_id).session_timeout_ms
+        timeout_ms = self._group_configs.get(group.group_id).session_timeout_ms
         member.session_timer = self._broker.call_later(timeout_ms, self._expire, group, member)
 
     def _expire(self, group: ShareGroup, member: ShareGroupMember) -> None:
@@ -380,14 +392,24 @@ DeletedCallback = Callable[[Mapping[str, int]], None]
 class ShareGroupOffsets:
     """Describes, resets and deletes the offsets of share groups. Thread: loop."""
 
-    __slots__ = ("_broker", "_manager")
+    __slots__ = ("_broker", "_manager", "_metadata_cache", "_partition_metadata_client", "_persister")
 
-    def __init__(self, broker: Broker, manager: GroupMetadataManager) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        persister: Persister,
+        partition_metadata_client: PartitionMetadataClient,
+        manager: GroupMetadataManager,
+    ) -> None:
         self._broker = broker
+        self._metadata_cache = metadata_cache
+        self._persister = persister
+        self._partition_metadata_client = partition_metadata_client
         self._manager = manager
 
     def _topic_id(self, topic: str) -> UUID | None:
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         return cache.topic_id(topic) if cache.contains(topic) else None
 
     # --- describing
@@ -423,7 +445,7 @@ class ShareGroupOffsets:
         if not keys:
             respond(found)
         for tp, key in keys.items():
-            self._broker.share_persister.read_state_summary(
+            self._persister.read_state_summary(
                 key,
                 lambda _code, _message, state, tp=tp: with_state(tp, state),  # type: ignore[misc]
             )
@@ -447,7 +469,7 @@ class ShareGroupOffsets:
             respond(found)
 
         if begun:
-            self._broker.partition_metadata_client.list_latest_offsets(begun, answered)
+            self._partition_metadata_client.list_latest_offsets(begun, answered)
         else:
             respond(found)
 
@@ -462,7 +484,7 @@ class ShareGroupOffsets:
         """
         group = self._manager.share_group(group_id, may_create=True)
         group.validate_delete()
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         codes: dict[TopicPartition, int] = {}
         topics: dict[UUID, SharedTopic] = {}
         for tp in offsets:
@@ -494,7 +516,7 @@ class ShareGroupOffsets:
                 respond(dict.fromkeys(offsets, code))
                 return
             for tp, key in keys.items():
-                self._broker.share_persister.initialize_state(
+                self._persister.initialize_state(
                     key,
                     group.group_epoch,
                     offsets[tp],
@@ -538,7 +560,7 @@ class ShareGroupOffsets:
         keys: list[tuple[str, SharePartitionKey]] = []
         for name, topic_id in topics.items():
             known = [each[topic_id].partitions for each in (group.initialized, group.initializing) if topic_id in each]
-            partitions = frozenset[int]().union(*known) or range(self._broker.metadata_cache.num_partitions(name) or 0)
+            partitions = frozenset[int]().union(*known) or range(self._metadata_cache.num_partitions(name) or 0)
             keys += [(name, SharePartitionKey(group.group_id, topic_id, number)) for number in sorted(partitions)]
             group.initialized.pop(topic_id, None)
             group.initializing.pop(topic_id, None)
@@ -561,7 +583,7 @@ class ShareGroupOffsets:
                 then(dict.fromkeys(codes, code))
                 return
             for name, key in keys:
-                self._broker.share_persister.delete_state(key, lambda code, _, name=name: deleted(name, code))  # type: ignore[misc]
+                self._persister.delete_state(key, lambda code, _, name=name: deleted(name, code))  # type: ignore[misc]
 
         if keys:
             self._write(group, begin)

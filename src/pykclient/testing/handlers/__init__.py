@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Message
+from pykclient.testing.release_profiles import ReleaseProfile
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Response
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.request_channel import Request
 
 _Handle = Callable[["Broker", "Request"], None]
 #: Makes a response that contains an error code and message wherever it can, or None if the request gets no response.
@@ -172,6 +174,65 @@ def handler(api_key: int) -> Handler | None:
         import_module(f"{__name__}.{_HOME_OF[api_key]}")
         found = _handlers[api_key]
     return found
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+#: Ranges that are equal for all brokers of a release, and needed for each connection.
+_all_versions: dict[tuple[str, bool], dict[int, tuple[int, int]]] = {}
+
+
+class ApiVersionManager:
+    """The versions that the handlers declare; for clients limited to those of the imitated release.
+
+    ``has_unstable`` adds versions that Kafka has not declared stable to the current release. Brokers always use
+    the handlers' versions among themselves. Thread: loop.
+    """
+
+    __slots__ = ("_has_unstable", "_profile", "_versions")
+
+    def __init__(self, profile: ReleaseProfile, has_unstable: bool = False) -> None:
+        self._profile = profile
+        self._has_unstable = has_unstable and profile.release == ReleaseProfile.CURRENT
+        self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
+
+    @classmethod
+    def of(cls, broker: BrokerContext) -> ApiVersionManager:
+        """Return the versions of a broker."""
+        return cls(broker.profile, bool(broker.config["unstable.api.versions.enable"]))
+
+    def versions(self, api_key: int, is_broker: bool = False) -> tuple[int, int] | None:
+        """Return the oldest and newest supported version of an API, or None."""
+        try:
+            return self._versions[api_key, is_broker]
+        except KeyError:
+            found = self._versions[api_key, is_broker] = self._find(api_key, is_broker)
+            return found
+
+    def _find(self, api_key: int, is_broker: bool) -> tuple[int, int] | None:
+        api_handler = handler(api_key)
+        if api_handler is None or (api_handler.is_broker_only and not is_broker):
+            return None
+        if is_broker:
+            return api_handler.versions
+        versions = self._profile.cut(api_key, api_handler.versions)
+        unstable = api_handler.unstable_version
+        if versions is None or unstable is None or not self._has_unstable:
+            return versions
+        return versions[0], unstable
+
+    def is_api_enabled(self, api_key: int, version: int, is_broker: bool = False) -> bool:
+        """Return whether this version is supported."""
+        versions = self.versions(api_key, is_broker)
+        return versions is not None and versions[0] <= version <= versions[1]
+
+    def all_versions(self) -> dict[int, tuple[int, int]]:
+        """Return the versions of all APIs that clients can use."""
+        found = _all_versions.get((self._profile.release, self._has_unstable))
+        if found is None:
+            found = {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}
+            _all_versions[self._profile.release, self._has_unstable] = found
+        return dict(found)
 
 
 # --- responses that contain only an error ----------------------------------------------------------------------------

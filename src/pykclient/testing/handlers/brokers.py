@@ -17,7 +17,7 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 # --- LEADER_AND_ISR --------------------------------------------------------------------------------------------------
 

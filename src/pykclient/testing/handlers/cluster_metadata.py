@@ -36,7 +36,7 @@ from pykclient.protocol.messages.metadata import MetadataRequest, MetadataRespon
 from pykclient.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import ApiVersionManager, serves
 from pykclient.testing.release_profiles import SUPPORTED_FEATURES
 from pykclient.testing.telemetry import ACCEPTED, MAX_BYTES
 
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
     from pykclient.testing.release_profiles import FinalizedFeatures
-    from pykclient.testing.server.kafka_apis import ApiVersionManager
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
 
@@ -68,9 +67,9 @@ def handle_api_versions(broker: Broker, request: Request) -> None:
             if not _SOFTWARE_NAME.fullmatch(given):
                 raise InvalidRequestError(f"a client's software cannot be called {given!r}")
     # Brokers without a plug-in that receives metrics do not offer telemetry.
-    response = api_versions_response(broker.apis.api_version_manager, broker.cluster.telemetry is not None)
-    if request.api_version >= _FIRST_WITH_FEATURES and broker.cluster.profile.has_features:
-        _add_features(response, broker.cluster.features, request.api_version)
+    response = api_versions_response(ApiVersionManager.of(broker), broker.cluster.telemetry is not None)
+    if request.api_version >= _FIRST_WITH_FEATURES and broker.profile.has_features:
+        _add_features(response, broker.features, request.api_version)
     request.respond(response)
 
 
@@ -157,7 +156,7 @@ def handle_metadata(broker: Broker, request: Request) -> None:
             MetadataResponse.MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in map(request.advertised, snapshot.alive_brokers.values())
         ],
-        cluster_id=broker.cluster_id,
+        cluster_id=broker.cluster.config.cluster_id,
         controller_id=-1 if snapshot.controller_id is None else snapshot.controller_id,
         topics=topics,
     )
@@ -375,7 +374,7 @@ def handle_describe_cluster(broker: Broker, request: Request) -> None:
         raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {body.endpoint_type}")
     snapshot = broker.metadata_cache.snapshot
     response = DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
+        cluster_id=broker.cluster.config.cluster_id,
         controller_id=-1 if snapshot.controller_id is None else snapshot.controller_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(

@@ -29,12 +29,12 @@ from pykclient.testing.controller.config_manager import (
     select,
 )
 from pykclient.testing.handlers import error_response, serves
-from pykclient.testing.server.quotas import CLIENT_ID, USER, Entity
+from pykclient.testing.quotas import CLIENT_ID, USER, Entity
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.quotas import Quotas
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.quotas import Quotas
+    from pykclient.testing.request_channel import Request
 
 # --- DescribeConfigs -------------------------------------------------------------------------------------------------
 

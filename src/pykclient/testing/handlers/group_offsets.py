@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 # --- OffsetCommit ----------------------------------------------------------------------------------------------------
 

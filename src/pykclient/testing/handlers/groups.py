@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pykclient.testing.group.group_metadata import GroupMetadata
     from pykclient.testing.group.group_metadata_manager import Group
     from pykclient.testing.group.modern_groups import ConsumerGroupMember, Partitions
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 # --- FindCoordinator -------------------------------------------------------------------------------------------------
 

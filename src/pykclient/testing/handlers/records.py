@@ -56,6 +56,7 @@ from pykclient.testing.log.log_types import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    ProducerIdAndEpoch,
 )
 from pykclient.testing.replica.fetch_session import (
     ClientMetadata,
@@ -69,7 +70,6 @@ from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     TransactionSupportedOperation,
     append_error,
 )
-from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
 from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from pykclient.protocol.wire import BytesLike
     from pykclient.testing.broker import Broker
     from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.replica.delayed_requests import DeleteRecordsResult
     from pykclient.testing.replica.fetch_session import FetchContext
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.replica.replica_manager import DeleteRecordsResult
+    from pykclient.testing.request_channel import Request
     from pykclient.types import Node
 
 

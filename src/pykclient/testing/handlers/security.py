@@ -50,7 +50,7 @@ from pykclient.testing.security import UserCredentials
 if TYPE_CHECKING:
     from pykclient.network.authenticator.scram import ScramCredential
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 # --- SaslHandshake ---------------------------------------------------------------------------------------------------
 

@@ -40,8 +40,8 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
-    from pykclient.testing.controller.partition_changes import ApiError
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.controller.controller_context import ApiError
+    from pykclient.testing.request_channel import Request
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------------
 

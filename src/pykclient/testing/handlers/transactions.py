@@ -30,16 +30,16 @@ from pykclient.record.control_record import ControlRecordType, EndTransactionMar
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing import acls
 from pykclient.testing.handlers import serves
-from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.testing.log.log_types import AppendOrigin, ProducerIdAndEpoch
 from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER, InitProducerId
-from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD, ProducerIdAndEpoch
+from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.messages.produce import ProduceResponse
     from pykclient.testing.broker import Broker
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
     from pykclient.testing.transaction.transaction_metadata import TransactionMetadata
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------

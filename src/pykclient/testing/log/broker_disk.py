@@ -1,13 +1,19 @@
-"""A broker's disk, which outlives the broker (Java: a log directory with its files)."""
+"""A broker's disk, which outlives the broker (Java: a log directory with its files), and the queue of its writes."""
 
 from __future__ import annotations
 
 import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaStorageError
 from pykclient.testing.log.log_segment import LeaderEpochFileCache, LogSegment, MemoryBudget
 from pykclient.testing.log.producer_state_manager import Snapshots
 from pykclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pykclient.testing.broker_context import BrokerContext
 
 
 class PartitionDirectory:
@@ -130,3 +136,46 @@ class BrokerDisk:
         """
         if self.offline or self.full:
             raise KafkaStorageError(f"the disk of {self.name} is {'offline' if self.offline else 'full'}")
+
+
+class DiskQueue:
+    """Runs the writes to a broker's disk in order: immediately, or each ``disk.write_delay_ms`` after the previous one.
+
+    Writes of a killed broker that were not due yet are lost, as on a real disk. Thread: loop.
+    """
+
+    __slots__ = ("_broker", "_disk", "_waiting")
+
+    def __init__(self, broker: BrokerContext, disk: BrokerDisk) -> None:
+        self._broker = broker
+        self._disk = disk
+        self._waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+
+    def submit(self, write: Callable[..., object], *arguments: Any) -> None:
+        """Call ``write`` after everything submitted before."""
+        if not self._waiting and not self._disk.write_delay_ms:
+            write(*arguments)
+            return
+        self._waiting.append((write, arguments))
+        if len(self._waiting) == 1:
+            self._broker.call_later(self._disk.write_delay_ms, self._next)
+
+    @property
+    def idle(self) -> bool:
+        """True if everything is written."""
+        return not self._waiting
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        if not self._waiting:
+            return
+        write, arguments = self._waiting[0]
+        try:
+            write(*arguments)
+        finally:
+            if self._waiting:
+                self._waiting.popleft()
+            if self._waiting:
+                self._broker.call_later(self._disk.write_delay_ms, self._next)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE
-from pykclient.testing import broker_state
+from pykclient.testing import broker_context
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.coordination_service import ConnectionLossError
 from pykclient.testing.log.broker_disk import PartitionDirectory
@@ -18,8 +18,10 @@ from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.broker_disk import BrokerDisk
 
 #: Kafka's defaults of keys that this broker does not have.
 _START_OFFSET_CHECKPOINT_INTERVAL_MS = 60_000
@@ -29,14 +31,14 @@ _PRODUCER_EXPIRATION_CHECK_INTERVAL_MS = 600_000
 class LogManager:
     """Opens and creates logs, deletes old segments, and compacts. Thread: loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, disk: BrokerDisk, coordination: CoordinationClient) -> None:
         self._broker = broker
-        self._disk = broker.disk
+        self._disk = disk
         self._clock = broker.loop.clock
         self._log = broker.log_context.logger(__name__)
-        self._configs = KafkaCoordinationClient(broker.coordination)
+        self._configs = KafkaCoordinationClient(coordination)
         self._defaults = server_defaults(broker.config)
-        profile = broker.cluster.profile
+        profile = broker.profile
         if profile.magic < CURRENT_MAGIC_VALUE:
             self._defaults[MESSAGE_FORMAT_VERSION] = profile.release
         self._producer_id_expiration_ms = broker.config.get_int("producer.id.expiration.ms")
@@ -68,7 +70,7 @@ class LogManager:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._broker.state == broker_state.SHUTTING_DOWN and not self._disk.offline:
+        if self._broker.state == broker_context.SHUTTING_DOWN and not self._disk.offline:
             self.checkpoint_log_start_offsets()
             for log in self._logs.values():
                 log.close()

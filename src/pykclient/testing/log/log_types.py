@@ -167,3 +167,10 @@ class FetchDataInfo:
 
     def __repr__(self) -> str:
         return f"FetchDataInfo(from={self.fetch_offset}, to={self.next_offset}, size={self.size_in_bytes})"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer's identity."""
+
+    producer_id: int
+    epoch: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.record.record_batch import Buffer
-    from pykclient.testing.event_loop import BrokerContext
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.types import TopicPartition
 
 #: Replica ids of readers that are not replicas (Java: FetchRequest).

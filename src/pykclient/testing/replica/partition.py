@@ -42,12 +42,13 @@ from pykclient.testing.replica.fetch_session import (
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.log_context import PrefixLogger
     from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
     from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
     from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.log.unified_log import UnifiedLog
-    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 #: Earlier than all times of any clock.
 _NEVER_MS: Final = -(1 << 62)
@@ -236,8 +237,9 @@ class AlterPartitionManager:
     One request is in flight at a time; the next one contains all changes submitted meanwhile. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, controller: NodeToControllerChannelManager) -> None:
         self._broker = broker
+        self._controller = controller
         self._log = broker.log_context.logger(__name__)
         self._unsent: dict[TopicPartition, AlterPartitionItem] = {}
         self._inflight: dict[TopicPartition, AlterPartitionItem] | None = None
@@ -261,7 +263,7 @@ class AlterPartitionManager:
             return
         self._inflight, self._unsent = self._unsent, {}
         request = self._request(self._inflight)
-        self._broker.node_to_controller.send_request(RequestBuilder(request), self._on_complete, self._on_timeout)
+        self._controller.send_request(RequestBuilder(request), self._on_complete, self._on_timeout)
 
     def _request(self, items: dict[TopicPartition, AlterPartitionItem]) -> AlterPartitionRequest:
         topics: dict[UUID, AlterPartitionRequest.TopicData] = {}
@@ -426,6 +428,36 @@ _AWAIT_CONTROLLER: Final = frozenset(
 _REFUSED: Final = frozenset({_OPERATION_NOT_ATTEMPTED, _INELIGIBLE_REPLICA})
 
 
+class ReplicaHost(Protocol):
+    """What a partition uses of its broker, whose ``ReplicaManager`` it is in. Thread: loop."""
+
+    broker_id: int
+    log: PrefixLogger
+    replica_lag_time_max_ms: int
+    replica_selector: ReplicaSelector | None
+    alter_partition_manager: AlterPartitionManager
+
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def broker_epoch(self) -> int: ...
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Return whether a broker is alive, according to the last metadata."""
+
+    def racks(self) -> dict[int, str | None]:
+        """Return the racks of the live brokers."""
+
+    def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> UnifiedLog:
+        """Return the log of a partition."""
+
+    def partition_changed(self, topic_partition: TopicPartition) -> None:
+        """Make the next ``complete_delayed`` check the operations that wait for a partition."""
+
+    def complete_delayed(self) -> None:
+        """Complete the waiting operations that recent changes allow to complete."""
+
+
 class PartitionIsr:
     """A leader's view of its followers, and the changes it requests. The base class of ``Partition``.
 
@@ -446,7 +478,7 @@ class PartitionIsr:
 
     topic_id: UUID
 
-    def __init__(self, topic_partition: TopicPartition, manager: ReplicaManager) -> None:
+    def __init__(self, topic_partition: TopicPartition, manager: ReplicaHost) -> None:
         self._manager = manager
         self.topic_partition = topic_partition
         self.log: UnifiedLog | None = None
@@ -626,7 +658,7 @@ class Partition(PartitionIsr):
 
     __slots__ = ("controller_epoch", "leader_replica_id", "replica_ids", "topic_id")
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, manager: ReplicaManager) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, manager: ReplicaHost) -> None:
         super().__init__(topic_partition, manager)
         self.topic_id = topic_id
         self.controller_epoch = -1

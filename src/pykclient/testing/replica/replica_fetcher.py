@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykclient.errors import (
     BrokerError,
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.protocol.message import Request
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.log.broker_disk import DiskQueue
     from pykclient.testing.log.unified_log import UnifiedLog
     from pykclient.testing.replica.partition import Partition
-    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 #: The follower is finding out where its log diverged from the leader's.
 TRUNCATING: Final = "Truncating"
@@ -96,6 +96,22 @@ class PartitionFetchState:
 _CONNECTING_MS: Final = 1_000
 
 
+class FollowedReplicas(Protocol):
+    """What a fetcher uses of its broker's ``ReplicaManager``. Thread: loop."""
+
+    disk_queue: DiskQueue
+    truncates_on_fetch: bool
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return the broker's replica, or None if it has none."""
+
+    def partition_changed(self, topic_partition: TopicPartition) -> None:
+        """Make the next ``complete_delayed`` check the operations that wait for a partition."""
+
+    def complete_delayed(self) -> None:
+        """Complete the waiting operations that recent changes allow to complete."""
+
+
 class ReplicaFetcherThread:
     """Follows all partitions led by one other broker, with one request in flight at a time.
 
@@ -105,7 +121,7 @@ class ReplicaFetcherThread:
     of a backoff or a new partition wakes the fetcher. Thread: loop.
     """
 
-    def __init__(self, broker: Broker, manager: ReplicaManager, leader: Node) -> None:
+    def __init__(self, broker: BrokerContext, manager: FollowedReplicas, leader: Node) -> None:
         self._broker = broker
         self._manager = manager
         self._leader = leader
@@ -597,7 +613,7 @@ class InitialFetchState(NamedTuple):
 class ReplicaFetcherManager:
     """Assigns each followed partition to the fetcher of its leader. Thread: loop."""
 
-    def __init__(self, broker: Broker, manager: ReplicaManager) -> None:
+    def __init__(self, broker: BrokerContext, manager: FollowedReplicas) -> None:
         self._broker = broker
         self._manager = manager
         self._fetchers: dict[int, ReplicaFetcherThread] = {}

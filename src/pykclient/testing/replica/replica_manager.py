@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from pykclient import topic_names
@@ -30,17 +29,18 @@ from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, Lead
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from pykclient.protocol.wire import ZERO_UUID
-from pykclient.testing import broker_state
-from pykclient.testing.delayed_operation import DelayedOperationPurgatory
-from pykclient.testing.log.log_types import AppendOrigin
+from pykclient.testing import broker_context
+from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from pykclient.testing.log.broker_disk import BrokerDisk, DiskQueue
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
 from pykclient.testing.log.log_validator import RecordValidationError
-from pykclient.testing.replica.delayed_requests import (
-    DelayedDeleteRecords,
-    DelayedFetch,
-    DelayedProduce,
-    DeleteRecordsResult,
+from pykclient.testing.replica.fetch_session import (
+    UNKNOWN_OFFSET,
+    FetchManager,
+    FetchParams,
+    FetchPartitionData,
+    PartitionFetch,
 )
-from pykclient.testing.replica.fetch_session import FetchManager, FetchParams, FetchPartitionData, PartitionFetch
 from pykclient.testing.replica.partition import AlterPartitionManager, Partition, ReplicaSelector, replica_selector
 from pykclient.testing.replica.replica_fetcher import InitialFetchState, ReplicaFetcherManager
 from pykclient.types import Node, TopicPartition
@@ -49,52 +49,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
+    from pykclient.testing.log.log_manager import LogManager
     from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.log.unified_log import UnifiedLog
-
-
-class DiskQueue:
-    """Runs the writes to a broker's disk in order: immediately, or each ``disk.write_delay_ms`` after the previous one.
-
-    Writes of a killed broker that were not due yet are lost, as on a real disk. Thread: loop.
-    """
-
-    __slots__ = ("_broker", "_waiting")
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-
-    def submit(self, write: Callable[..., object], *arguments: Any) -> None:
-        """Call ``write`` after everything submitted before."""
-        if not self._waiting and not self._broker.disk.write_delay_ms:
-            write(*arguments)
-            return
-        self._waiting.append((write, arguments))
-        if len(self._waiting) == 1:
-            self._broker.call_later(self._broker.disk.write_delay_ms, self._next)
-
-    @property
-    def idle(self) -> bool:
-        """True if everything is written."""
-        return not self._waiting
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def _next(self) -> None:
-        if not self._waiting:
-            return
-        write, arguments = self._waiting[0]
-        try:
-            write(*arguments)
-        finally:
-            if self._waiting:
-                self._waiting.popleft()
-            if self._waiting:
-                self._broker.call_later(self._broker.disk.write_delay_ms, self._next)
+    from pykclient.testing.metadata_cache import MetadataCache
 
 
 if TYPE_CHECKING:
@@ -105,6 +66,16 @@ _NO_EPOCH: Final = -1
 _FULL: Final = 2  # a type of LEADER_AND_ISR: it names all replicas of this broker (KIP-866)
 
 
+class Coordinator(Protocol):
+    """A coordinator whose state is in the partitions of an internal topic that its broker leads. Thread: loop."""
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """Take over a partition that its broker leads from ``epoch`` on."""
+
+    def on_resignation(self, partition: int, epoch: int) -> None:
+        """Give up a partition. ``epoch`` is negative if the partition was deleted."""
+
+
 class ReplicaStateChanges:
     """Handles LEADER_AND_ISR and STOP_REPLICA.
 
@@ -112,9 +83,20 @@ class ReplicaStateChanges:
     before a restart, or if its state is older than the partition's. Thread: loop.
     """
 
-    def __init__(self, broker: Broker, manager: ReplicaManager, partitions: dict[TopicPartition, Partition]) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        manager: ReplicaManager,
+        disk: BrokerDisk,
+        metadata_cache: MetadataCache,
+        log_manager: LogManager,
+        partitions: dict[TopicPartition, Partition],
+    ) -> None:
         self._broker = broker
         self._manager = manager
+        self._disk = disk
+        self._metadata_cache = metadata_cache
+        self._log_manager = log_manager
         self._partitions = partitions
         self._topics: dict[UUID, set[TopicPartition]] = {}
         #: The controller's epoch, the broker's epoch and the correlation id of the controller's latest request.
@@ -166,7 +148,7 @@ class ReplicaStateChanges:
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Apply as much as possible, and report the result of each partition. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
-        if request.type == _FULL and not self._broker.disk.offline:
+        if request.type == _FULL and not self._disk.offline:
             self._delete_strays(request)
         leaders: list[tuple[Partition, LeaderAndIsrState]] = []
         followers: list[tuple[Partition, LeaderAndIsrState]] = []
@@ -248,7 +230,7 @@ class ReplicaStateChanges:
             followers |= dict.fromkeys(partition.remote_replicas)
             if is_new:
                 self._log.info("Leader of %s in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
-                coordinator = self._broker.coordinators.get(topic_partition.topic)
+                coordinator = self._manager.coordinators.get(topic_partition.topic)
                 if coordinator is not None:
                     coordinator.on_election(topic_partition.partition, state.leader_epoch)
         self._manager.end_waits_of_followers(followers)
@@ -273,15 +255,15 @@ class ReplicaStateChanges:
             self._manager.partition_changed(topic_partition)
             if was_leader:
                 self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
-                self._broker.share_partition_manager.on_resignation(topic_partition)
-                coordinator = self._broker.coordinators.get(topic_partition.topic)
+                self._manager.on_resignation(topic_partition)
+                coordinator = self._manager.coordinators.get(topic_partition.topic)
                 if coordinator is not None:
                     coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
         fetchers = self._manager.replica_fetcher_manager
         fetchers.remove_fetcher_for_partitions([partition.topic_partition for partition, _ in changed])
         to_fetch = {}
         for partition, state in changed:
-            leader = nodes.get(state.leader) or self._broker.metadata_cache.alive_broker(state.leader)
+            leader = nodes.get(state.leader) or self._metadata_cache.alive_broker(state.leader)
             if leader is not None and partition.log is not None:
                 to_fetch[partition.topic_partition] = InitialFetchState(
                     partition.topic_id, leader, state.leader_epoch, partition.log.high_watermark
@@ -296,7 +278,7 @@ class ReplicaStateChanges:
             for topic in request.topic_states
             for state in topic.partition_states
         }
-        for log in self._broker.log_manager.all_logs:
+        for log in self._log_manager.all_logs:
             topic_id = wanted.get(log.topic_partition)
             if topic_id is None or log.topic_id not in (None, topic_id):
                 self._stop_replica(log.topic_partition, _NO_EPOCH, delete=True)
@@ -336,15 +318,15 @@ class ReplicaStateChanges:
         if partition is not None and leader_epoch >= 0 and leader_epoch < partition.leader_epoch:
             raise FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
         self._manager.replica_fetcher_manager.remove_fetcher_for_partitions([topic_partition])
-        coordinator = self._broker.coordinators.get(topic_partition.topic)
+        coordinator = self._manager.coordinators.get(topic_partition.topic)
         if partition is not None and partition.is_leader:
-            self._broker.share_partition_manager.on_resignation(topic_partition)
+            self._manager.on_resignation(topic_partition)
             if coordinator is not None:
                 coordinator.on_resignation(topic_partition.partition, leader_epoch)
         if delete:
             if partition is not None:
                 self._forget(partition)
-            self._broker.log_manager.async_delete(topic_partition)
+            self._log_manager.async_delete(topic_partition)
             self._log.info("%s is deleted", topic_partition)
         self._manager.partition_changed(topic_partition)
 
@@ -374,6 +356,187 @@ _WITHOUT_LOG_START_OFFSET: Final = (
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 
+_REQUEST_TIMED_OUT: Final = 7
+
+
+class DelayedProduce(DelayedOperation):
+    """Completes when each written partition has its records on all in-sync replicas, or never can.
+
+    ``pending`` is the offset that the high watermark must reach. Thread: loop.
+    """
+
+    __slots__ = ("_manager", "_pending", "_respond", "_responses")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        manager: ReplicaManager,
+        responses: dict[TopicPartition, PartitionResponse],
+        pending: dict[TopicPartition, int],
+        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._manager = manager
+        self._responses = responses
+        self._pending = pending
+        self._respond = respond
+
+    def try_complete(self, key: Hashable | None) -> bool:
+        pending = self._pending
+        for topic_partition in (key,) if isinstance(key, TopicPartition) else list(pending):
+            required_offset = pending.get(topic_partition)
+            if required_offset is None:
+                continue
+            partition, error_code = self._manager.get_partition_or_error(topic_partition)
+            enough = False
+            if partition is not None:
+                enough, error_code = partition.check_enough_replicas_reach_offset(required_offset)
+            if enough or error_code:
+                if error_code:
+                    self._fail(topic_partition, error_code)
+                del pending[topic_partition]
+        return not pending and self.force_complete()
+
+    def _fail(self, topic_partition: TopicPartition, error_code: int) -> None:
+        response = self._responses[topic_partition]
+        response.error_code = error_code
+        response.base_offset = UNKNOWN_OFFSET
+
+    def on_expiration(self) -> None:
+        for topic_partition in self._pending:
+            self._fail(topic_partition, _REQUEST_TIMED_OUT)
+
+    def on_complete(self) -> None:
+        self._respond(self._responses)
+
+
+FetchResults = list[tuple[PartitionFetch, FetchPartitionData]]
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when ``min_bytes`` are readable, when a partition has an error, or when the maximum wait expires.
+
+    Only partitions that have changed are checked, and read again at the end, so a session over many partitions waits at
+    no cost. If consumers read from followers, a follower learns of a higher high watermark immediately (KIP-392). Any
+    key that is not a partition ends the wait. Thread: loop.
+    """
+
+    __slots__ = ("_bytes", "_changed", "_manager", "_params", "_respond", "_results", "_tells_high_watermarks")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        results: FetchResults,
+        manager: ReplicaManager,
+        respond: Callable[[FetchResults], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._manager = manager
+        self._respond = respond
+        self._results = {result[0].topic_partition: result for result in results}
+        # The partitions to read at the end: those that changed, and those with records, which limit the others' share.
+        self._changed = {fetch.topic_partition for fetch, data in results if data.size_in_bytes}
+        # The bytes that can be read from them.
+        self._bytes = {key: self._results[key][1].size_in_bytes for key in self._changed}
+        self._tells_high_watermarks = params.is_from_follower and manager.replica_selector is not None
+
+    def try_complete(self, key: Hashable | None) -> bool:
+        if key is None:
+            # The available data has just been read, and was not enough.
+            return False
+        if not isinstance(key, TopicPartition):
+            return self.force_complete()
+        self._changed.add(key)
+        fetch, told = self._results[key]
+        params = self._params
+        partition, _ = self._manager.get_partition_or_error(key)
+        if partition is None or (self._tells_high_watermarks and partition.high_watermark > told.high_watermark):
+            return self.force_complete()
+        if params.min_bytes <= 1 and fetch.current_leader_epoch in (-1, partition.leader_epoch):
+            readable = partition.is_leader or (params.client_metadata is not None and not params.is_from_follower)
+            # An offset beyond the log's end is an error to report.
+            end = partition.end_offset(params.isolation)
+            if readable and end <= fetch.fetch_offset <= partition.end_offset(FetchIsolation.LOG_END):
+                return False
+            return self.force_complete()
+        try:
+            data = partition.fetch_records(params, fetch, fetch.max_bytes, min_one_message=True, update=False)
+        except BrokerError:
+            return self.force_complete()
+        if data.diverging_epoch is not None:
+            return self.force_complete()
+        self._bytes[key] = data.size_in_bytes
+        return sum(self._bytes.values()) >= params.min_bytes and self.force_complete()
+
+    def on_complete(self) -> None:
+        results = self._results
+        # In the order of the request: the first partitions get what ``max_bytes`` allows.
+        again = [fetch for key, (fetch, _) in results.items() if key in self._changed]
+        for result in self._manager.read_from_log(self._params, again, update=False):
+            results[result[0].topic_partition] = result
+        self._respond(list(results.values()))
+
+
+class DeleteRecordsResult:
+    """The low watermark of a partition (-1 with an error), and the ``requested_offset`` it must reach.
+
+    Thread: loop.
+    """
+
+    __slots__ = ("error_code", "low_watermark", "requested_offset")
+
+    def __init__(self, low_watermark: int, error_code: int = 0, requested_offset: int = -1) -> None:
+        self.low_watermark = low_watermark
+        self.error_code = error_code
+        self.requested_offset = requested_offset
+
+    def fail(self, error_code: int) -> None:
+        self.error_code = error_code
+        self.low_watermark = -1
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Completes when each partition's low watermark has reached the requested offset. Thread: loop."""
+
+    __slots__ = ("_manager", "_pending", "_respond", "_results")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        manager: ReplicaManager,
+        results: dict[TopicPartition, DeleteRecordsResult],
+        respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._manager = manager
+        self._results = results
+        self._pending = {topic_partition for topic_partition, result in results.items() if not result.error_code}
+        self._respond = respond
+
+    def try_complete(self, key: Hashable | None) -> bool:  # noqa: ARG002 - there are few of these
+        for topic_partition in list(self._pending):
+            result = self._results[topic_partition]
+            try:
+                result.low_watermark = self._manager.get_partition_or_raise(topic_partition).low_watermark()
+            except BrokerError as error:
+                result.fail(error.code)
+            if result.error_code or result.low_watermark >= result.requested_offset:
+                self._pending.discard(topic_partition)
+        return not self._pending and self.force_complete()
+
+    def on_expiration(self) -> None:
+        for topic_partition in self._pending:
+            self._results[topic_partition].fail(_REQUEST_TIMED_OUT)
+
+    def on_complete(self) -> None:
+        self._respond(self._results)
+
+
+def _ignore(topic_partition: TopicPartition) -> None:
+    pass
+
+
 class ReplicaManager:
     """The partitions of a broker by name, the operations that wait for them, and the fetchers of its followers.
 
@@ -381,26 +544,40 @@ class ReplicaManager:
     its partitions (``complete_delayed``), so that a fetch gets everything that one produce request wrote. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        disk: BrokerDisk,
+        metadata_cache: MetadataCache,
+        log_manager: LogManager,
+        controller: NodeToControllerChannelManager,
+    ) -> None:
         self._broker = broker
+        self._disk = disk
+        self._metadata_cache = metadata_cache
+        self._log_manager = log_manager
         self._loop = broker.loop
         self.log = broker.log_context.logger(__name__)
         self.broker_id = broker.id
         config = broker.config
+        #: The coordinators by the topics that they store their state in. The broker adds them.
+        self.coordinators: dict[str, Coordinator] = {}
+        #: Called with each partition that this broker led, and does not lead any more.
+        self.on_resignation: Callable[[TopicPartition], None] = _ignore
         #: The epoch of the last known controller.
         self.controller_epoch = 0
         self.replica_lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
         self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
         self.replica_selector: ReplicaSelector | None = replica_selector(config["replica.selector.class"])
-        newest_fetch = broker.cluster.profile.max_version(ApiKeys.FETCH) or 0
+        newest_fetch = broker.profile.max_version(ApiKeys.FETCH) or 0
         #: Before Kafka 2.7, followers requested the ends of epochs.
         self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH
         self._partitions: dict[TopicPartition, Partition] = {}
         self.fetch_manager = FetchManager(broker, config.get_int("max.incremental.fetch.session.cache.slots"))
-        self.alter_partition_manager = AlterPartitionManager(broker)
+        self.alter_partition_manager = AlterPartitionManager(broker, controller)
         self.replica_fetcher_manager = ReplicaFetcherManager(broker, self)
-        self.disk_queue = DiskQueue(broker)
-        self._state_changes = ReplicaStateChanges(broker, self, self._partitions)
+        self.disk_queue = DiskQueue(broker, disk)
+        self._state_changes = ReplicaStateChanges(broker, self, disk, metadata_cache, log_manager, self._partitions)
         self._delayed_produces = DelayedOperationPurgatory(broker)
         self._delayed_fetches = DelayedOperationPurgatory(broker)
         self.delayed_share_fetches = DelayedOperationPurgatory(broker)
@@ -429,7 +606,7 @@ class ReplicaManager:
         ):
             purgatory.shutdown()
         self.disk_queue.clear()
-        if self._broker.state == broker_state.SHUTTING_DOWN:
+        if self._broker.state == broker_context.SHUTTING_DOWN:
             self.checkpoint_high_watermarks()
 
     def _later(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None:
@@ -447,8 +624,8 @@ class ReplicaManager:
 
     def checkpoint_high_watermarks(self) -> None:
         """Save the high watermarks for the next start."""
-        if not self._broker.disk.offline:
-            checkpoint = self._broker.disk.high_watermarks
+        if not self._disk.offline:
+            checkpoint = self._disk.high_watermarks
             for topic_partition, partition in self._partitions.items():
                 if partition.log is not None:
                     checkpoint[topic_partition] = partition.log.high_watermark
@@ -465,11 +642,11 @@ class ReplicaManager:
 
     def is_alive(self, broker_id: int) -> bool:
         """Return whether a broker is alive, according to the last metadata."""
-        return self._broker.metadata_cache.alive_broker(broker_id) is not None
+        return self._metadata_cache.alive_broker(broker_id) is not None
 
     def racks(self) -> dict[int, str | None]:
         """Return the racks of the live brokers."""
-        return {node.id: node.rack for node in self._broker.metadata_cache.alive_brokers()}
+        return {node.id: node.rack for node in self._metadata_cache.alive_brokers()}
 
     def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> UnifiedLog:
         """Return the log, with the high watermark that was last saved.
@@ -477,8 +654,8 @@ class ReplicaManager:
         Raises:
             KafkaStorageError: the disk failed.
         """
-        log = self._broker.log_manager.get_or_create_log(topic_partition, topic_id)
-        log.update_high_watermark(self._broker.disk.high_watermarks.get(topic_partition, 0))
+        log = self._log_manager.get_or_create_log(topic_partition, topic_id)
+        log.update_high_watermark(self._disk.high_watermarks.get(topic_partition, 0))
         return log
 
     # --- finding them ------------------------------------------------------------------------------------------------
@@ -492,7 +669,7 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             return partition, 0
-        if self._broker.metadata_cache.partition_info(topic_partition) is not None:
+        if self._metadata_cache.partition_info(topic_partition) is not None:
             return None, NotLeaderOrFollowerError.code
         return None, UnknownTopicOrPartitionError.code
 
@@ -506,16 +683,16 @@ class ReplicaManager:
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None:
-            if self._broker.disk.offline:
+            if self._disk.offline:
                 raise KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
             return partition
-        if self._broker.metadata_cache.partition_info(topic_partition) is not None:
+        if self._metadata_cache.partition_info(topic_partition) is not None:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
         raise UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic, which LEADER_AND_ISR may have announced before UPDATE_METADATA."""
-        name = self._broker.metadata_cache.topic_name(topic_id)
+        name = self._metadata_cache.topic_name(topic_id)
         return self._state_changes.topic_name(topic_id) if name is None else name
 
     def current_leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
@@ -523,7 +700,7 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.leader_replica_id is not None:
             return partition.leader_replica_id, partition.leader_epoch
-        info = self._broker.metadata_cache.partition_info(topic_partition)
+        info = self._metadata_cache.partition_info(topic_partition)
         return (-1, -1) if info is None else (info.leader, info.leader_epoch)
 
     # --- writing -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The server side of connections, between sockets and handlers (Java: kafka.network, kafka.server).
 
-- ``socket_server``, ``processor``, ``request_channel``: listeners, connections, and the way to the handlers
-- ``kafka_apis``: the dispatch of requests
-- ``listener_channel_builder``, ``sasl_server_authenticator``, ``standard_authorizer``: security
-- ``quotas``: client quotas
+- ``socket_server``, ``processor``: listeners and connections
+- ``kafka_apis``: the dispatch of requests to handlers
+- ``listener_channel_builder``, ``sasl_server_authenticator``: security
 """

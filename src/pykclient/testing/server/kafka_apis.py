@@ -1,4 +1,4 @@
-"""The dispatch of requests to handlers, with the versions that are served (Java: KafkaApis, ApiVersionManager)."""
+"""The dispatch of requests to handlers (Java: KafkaApis)."""
 
 from __future__ import annotations
 
@@ -10,78 +10,16 @@ from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerErro
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import RequestHeader
 from pykclient.protocol.wire import Reader
-from pykclient.testing.handlers import handler
+from pykclient.testing.handlers import ApiVersionManager, handler
 from pykclient.testing.handlers.cluster_metadata import unsupported_version_response
-from pykclient.testing.history import RequestRecord
-from pykclient.testing.release_profiles import ReleaseProfile
-from pykclient.testing.server.request_channel import Request, RequestChannel
+from pykclient.testing.request_channel import Request, RequestRecord
 
 if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
     from pykclient.protocol.message import Request as RequestMessage, Response
     from pykclient.testing.broker import Broker
-
-#: Ranges that are equal for all brokers of a release, and needed for each connection.
-_all_versions: dict[tuple[str, bool], dict[int, tuple[int, int]]] = {}
-
-
-class ApiVersionManager:
-    """The versions that the handlers declare; for clients limited to those of the imitated release.
-
-    ``has_unstable`` adds versions that Kafka has not declared stable to the current release. Brokers always use
-    the handlers' versions among themselves. Thread: loop.
-    """
-
-    __slots__ = ("_has_unstable", "_profile", "_versions")
-
-    def __init__(self, profile: ReleaseProfile, has_unstable: bool = False) -> None:
-        self._profile = profile
-        self._has_unstable = has_unstable and profile.release == ReleaseProfile.CURRENT
-        self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
-
-    def versions(self, api_key: int, is_broker: bool = False) -> tuple[int, int] | None:
-        """Return the oldest and newest supported version of an API, or None."""
-        try:
-            return self._versions[api_key, is_broker]
-        except KeyError:
-            found = self._versions[api_key, is_broker] = self._find(api_key, is_broker)
-            return found
-
-    def _find(self, api_key: int, is_broker: bool) -> tuple[int, int] | None:
-        api_handler = handler(api_key)
-        if api_handler is None or (api_handler.is_broker_only and not is_broker):
-            return None
-        if is_broker:
-            return api_handler.versions
-        versions = self._profile.cut(api_key, api_handler.versions)
-        unstable = api_handler.unstable_version
-        if versions is None or unstable is None or not self._has_unstable:
-            return versions
-        return versions[0], unstable
-
-    def is_api_enabled(self, api_key: int, version: int, is_broker: bool = False) -> bool:
-        """Return whether this version is supported."""
-        versions = self.versions(api_key, is_broker)
-        return versions is not None and versions[0] <= version <= versions[1]
-
-    def latest_version(self, api_key: int) -> int:
-        """Return the newest version between brokers.
-
-        Raises:
-            UnsupportedVersionError: brokers do not use the API among themselves.
-        """
-        versions = self.versions(api_key, is_broker=True)
-        if versions is None:
-            raise UnsupportedVersionError(f"the embedded brokers do not serve {ApiKeys.name_of(api_key)}")
-        return versions[1]
-
-    def all_versions(self) -> dict[int, tuple[int, int]]:
-        """Return the versions of all APIs that clients can use."""
-        found = _all_versions.get((self._profile.release, self._has_unstable))
-        if found is None:
-            found = {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}
-            _all_versions[self._profile.release, self._has_unstable] = found
-        return dict(found)
+    from pykclient.testing.faults import Faults
+    from pykclient.testing.request_channel import History
 
 
 class KafkaApis:
@@ -92,23 +30,20 @@ class KafkaApis:
     decoded closes its connection. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, faults: Faults, history: History) -> None:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
-        self._history = broker.history
-        self._faults = broker.faults
+        self._history = history
+        self._faults = faults
         self._loop = broker.loop
-        self.api_version_manager: ApiVersionManager = ApiVersionManager(
-            broker.cluster.profile, bool(broker.config["unstable.api.versions.enable"])
-        )
-        self.request_channel: RequestChannel = RequestChannel(broker)
+        self._versions = ApiVersionManager.of(broker)
 
     def handle(self, request: Request) -> None:
         """Handle a request that has arrived."""
         header = request.header
         api_key, version = header.api_key, header.api_version
         request_class = ApiKeys.message_class(api_key)
-        unsupported = not self.api_version_manager.is_api_enabled(api_key, version, request.is_from_broker)
+        unsupported = not self._versions.is_api_enabled(api_key, version, request.is_from_broker)
         try:
             if not unsupported:
                 request.body = request_class.read(request.reader, version)
@@ -127,14 +62,9 @@ class KafkaApis:
         if self._faults.controls and self._faults.intercept(request):
             return
         if unsupported:
-            request.respond(unsupported_version_response(self.api_version_manager))
+            request.respond(unsupported_version_response(self._versions))
         else:
             self.dispatch(request)
-
-    def serve(self, request: Request) -> None:
-        """Handle a request of the application itself, which already has a body, without history and faults."""
-        request.record = RequestRecord(0, request, request.api_version, self._loop.wall_ms)
-        self.dispatch(request)
 
     def dispatch(self, request: Request) -> None:
         """Call the handler, possibly for a request that a fault has held back."""
@@ -181,11 +111,12 @@ class LocalRequest:
     def __init__(self, broker: Broker, message: RequestMessage, on_response: Callable[[Response | None], None]) -> None:
         """Prepare the request. ``on_response`` gets the response, or None if the broker closes the connection."""
         self._on_response = on_response
-        version = broker.apis.api_version_manager.latest_version(message.API_KEY)
-        header = RequestHeader(message.API_KEY, version, 0, CLIENT_ID)
+        api_handler = handler(message.API_KEY)
+        assert api_handler is not None, "only requests that brokers serve are sent this way"
+        header = RequestHeader(message.API_KEY, api_handler.versions[1], 0, CLIENT_ID)
         name = f"local-{ApiKeys.name_of(message.API_KEY)}"
         request = Request(
-            broker.apis.request_channel,
+            broker.request_channel,
             self,
             header,
             Reader(b""),
@@ -196,7 +127,8 @@ class LocalRequest:
         )
         request.is_local = True
         request.body = message
-        broker.apis.serve(request)
+        request.record = RequestRecord(0, request, request.api_version, broker.loop.wall_ms)
+        broker.request_channel.handler.dispatch(request)
 
     def send_response(self, request: Request, buffers: list[BytesLike] | None, throttle_time_ms: int) -> None:  # noqa: ARG002
         """Deliver the response. The interface also passes it encoded."""

@@ -14,10 +14,10 @@ from pykclient.network.channel_builders import (
     PlaintextTransports,
     Transports,
 )
+from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.release_profiles import ReleaseProfile
-from pykclient.testing.server.kafka_apis import ApiVersionManager
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
-from pykclient.testing.server.standard_authorizer import SslPrincipalMapper, SslSession
+from pykclient.testing.standard_authorizer import SslPrincipalMapper, SslSession
 
 if TYPE_CHECKING:
     import socket

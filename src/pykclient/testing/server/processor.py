@@ -13,7 +13,7 @@ from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
 from pykclient.protocol.wire import Reader
-from pykclient.testing.server.request_channel import ANONYMOUS, Request
+from pykclient.testing.request_channel import ANONYMOUS, Request
 
 if TYPE_CHECKING:
     from pykclient.network.authenticator import Session
@@ -346,7 +346,7 @@ class Processor:
         if header.client_id != connection.client_id or party is None:
             party = self._name(connection, header.client_id)
         connection.state = after(connection.state, REQUEST_RECEIVED)
-        channel = connection.broker.apis.request_channel
+        channel = connection.broker.request_channel
         request = Request(channel, self, header, reader, connection.id, party, connection.host, received_ms)
         request.principal = principal
         request.uses_token = uses_token

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
     from pykclient.protocol.headers import RequestHeader
     from pykclient.protocol.message import Response
-    from pykclient.testing.server.kafka_apis import ApiVersionManager
+    from pykclient.testing.handlers import ApiVersionManager
 
 
 class SaslServer(Protocol):

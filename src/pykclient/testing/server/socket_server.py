@@ -295,7 +295,7 @@ class SocketServer:
     def open(self, broker: Broker) -> None:
         """Listen on a broker's ports."""
         if self._processor is None:
-            self._processor = self._new_processor(broker.faults.links)
+            self._processor = self._new_processor(broker.cluster.links)
         for listener in self._listeners[broker.id]:
             sock = self._reserved.pop(listener.port)
             sock.listen(_LISTEN_BACKLOG)

@@ -12,8 +12,8 @@ from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
     from pykclient.testing.config import BrokerConfig
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -137,20 +137,21 @@ class GroupConfig:
 class GroupConfigManager:
     """The settings of all groups, read from the coordination service when they are first needed. Thread: loop."""
 
-    __slots__ = ("_broker", "_configs", "_store")
+    __slots__ = ("_configs", "_coordination", "_defaults", "_store")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._store = KafkaCoordinationClient(broker.coordination)
+    def __init__(self, defaults: BrokerConfig, coordination: CoordinationClient) -> None:
+        self._defaults = defaults
+        self._coordination = coordination
+        self._store = KafkaCoordinationClient(coordination)
         self._configs: dict[str, GroupConfig] = {}
 
     def get(self, group_id: str) -> GroupConfig:
         """Return the effective settings of a group."""
         config = self._configs.get(group_id)
         if config is None:
-            if not self._broker.coordination.connected:
-                return GroupConfig(self._broker.config, {})
-            config = self._configs[group_id] = GroupConfig(self._broker.config, self.overrides(group_id))
+            if not self._coordination.connected:
+                return GroupConfig(self._defaults, {})
+            config = self._configs[group_id] = GroupConfig(self._defaults, self.overrides(group_id))
         return config
 
     def overrides(self, group_id: str) -> dict[str, str]:

@@ -30,7 +30,10 @@ from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Request as RequestMessage
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.share.share_coordinator import ShareCoordinator
 
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
@@ -107,9 +110,18 @@ class Persister(InterBrokerSendThread):
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        auto_topic_creation: AutoTopicCreationManager,
+        share_coordinator: ShareCoordinator,
+    ) -> None:
         super().__init__(broker, "share-group-persister", broker.config.get_int("request.timeout.ms"))
         self._timeout_ms = broker.config.get_int("request.timeout.ms")
+        self._metadata_cache = metadata_cache
+        self._auto_topic_creation = auto_topic_creation
+        self._share_coordinator = share_coordinator
         self._by_key: dict[SharePartitionKey, deque[_Operation]] = {}
         self._ready: list[_Operation] = []
 
@@ -202,11 +214,11 @@ class Persister(InterBrokerSendThread):
             )
 
     def _coordinator(self, key: SharePartitionKey) -> Node | None:
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         if not cache.contains(SHARE_GROUP_STATE_TOPIC_NAME):
-            self._broker.auto_topic_creation.create_topics([SHARE_GROUP_STATE_TOPIC_NAME])
+            self._auto_topic_creation.create_topics([SHARE_GROUP_STATE_TOPIC_NAME])
             return None
-        number = self._broker.share_coordinator.partition_for(key.coordinator_key)
+        number = self._share_coordinator.partition_for(key.coordinator_key)
         return cache.snapshot.leader(TopicPartition(SHARE_GROUP_STATE_TOPIC_NAME, number))
 
     def _on_response(self, operation: _Operation, response: ClientResponse) -> None:

@@ -45,8 +45,9 @@ from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.replica.delayed_requests import DeleteRecordsResult
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import DeleteRecordsResult, ReplicaManager
 
 
 def combine_state_batches(
@@ -252,15 +253,19 @@ class ShareCoordinator:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
         config = broker.config
         self._broker = broker
+        self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
         self._log = broker.log_context.logger(__name__)
         self._active = False
         self._updates_per_snapshot = config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
         self._write_timeout_ms = config.get_int("share.coordinator.write.timeout.ms")
         self._storage = CoordinatorLog(
             broker,
+            replica_manager,
+            metadata_cache,
             SHARE_GROUP_STATE_TOPIC_NAME,
             config.get_int("share.coordinator.state.topic.num.partitions"),
             self._write_timeout_ms,
@@ -276,7 +281,7 @@ class ShareCoordinator:
     def startup(self) -> None:
         """Accept requests. State arrives with the partitions that this broker is elected for."""
         self._active = True
-        self._broker.metadata_cache.add_listener(self._on_metadata)
+        self._metadata_cache.add_listener(self._on_metadata)
 
     def shutdown(self) -> None:
         """Refuse requests."""
@@ -407,7 +412,7 @@ class ShareCoordinator:
         if key.partition < 0:
             raise InvalidRequestError("The partition id cannot be a negative number.")
         self._partition(key)
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         name = cache.topic_name(key.topic_id)
         if name is None or (cache.num_partitions(name) or 0) <= key.partition:
             raise UnknownTopicOrPartitionError(f"there is no partition {key.partition} of topic {key.topic_id}")
@@ -516,7 +521,7 @@ class ShareCoordinator:
             offset = min((entry.snapshot_offset for entry in entries.values()), default=0)
             if offset > self._pruned_to.get(number, 0):
                 tp = TopicPartition(SHARE_GROUP_STATE_TOPIC_NAME, number)
-                self._broker.replica_manager.delete_records(
+                self._replica_manager.delete_records(
                     self._write_timeout_ms, {tp: offset}, partial(self._on_pruned, number, offset), is_internal=True
                 )
 
@@ -541,7 +546,7 @@ class ShareCoordinator:
 
     def _on_metadata(self, topics: Collection[str]) -> None:
         """Delete the state of topics that are deleted."""
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         if all(cache.contains(topic) for topic in topics):
             return
         for partition in self._loaded.values():

@@ -41,10 +41,12 @@ from pykclient.testing.share.in_flight_records import (
 
 if TYPE_CHECKING:
     from pykclient.record.memory_records import AnyRecordBatch
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.log.log_types import AbortedTxn
     from pykclient.testing.replica.partition import Partition
-    from pykclient.testing.share.group_config import GroupConfig
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+    from pykclient.testing.share.group_config import GroupConfig, GroupConfigManager
+    from pykclient.testing.share.persister import Persister
     from pykclient.types import TopicPartition
 
 AcquiredRecords = ShareFetchResponse.AcquiredRecords
@@ -385,13 +387,19 @@ class SharePartition:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        persister: Persister,
+        group_configs: GroupConfigManager,
         key: SharePartitionKey,
         topic_partition: TopicPartition,
         leader_epoch: int,
         on_change: Callable[[], None],
     ) -> None:
         self._broker = broker
+        self._replica_manager = replica_manager
+        self._persister = persister
+        self._group_configs = group_configs
         self._log = broker.log_context.logger(__name__)
         self.key = key
         self.topic_partition = topic_partition
@@ -409,14 +417,14 @@ class SharePartition:
 
     @property
     def _config(self) -> GroupConfig:
-        return self._broker.group_configs.get(self.key.group_id)
+        return self._group_configs.get(self.key.group_id)
 
     # --- begin and end
 
     def initialize(self, then: Callback) -> None:
         """Read the state from the share coordinator."""
         self.state = move_share_partition(self.state, SharePartitionState.INITIALIZING)
-        self._broker.share_persister.read_state(self.key, self.leader_epoch, partial(self._on_state, then))
+        self._persister.read_state(self.key, self.leader_epoch, partial(self._on_state, then))
 
     def _on_state(self, then: Callback, error_code: int, message: str, state: ShareState | None) -> None:
         if self.state is not SharePartitionState.INITIALIZING:
@@ -442,7 +450,7 @@ class SharePartition:
 
     def _initial_offset(self) -> int:
         """Return where a group begins to read that has no state yet, according to ``share.auto.offset.reset``."""
-        partition: Partition = self._broker.replica_manager.get_partition_or_raise(self.topic_partition)
+        partition: Partition = self._replica_manager.get_partition_or_raise(self.topic_partition)
         reset = self._config.auto_offset_reset
         if reset == EARLIEST:
             timestamp = EARLIEST_TIMESTAMP
@@ -647,7 +655,7 @@ class SharePartition:
         def answered(error_code: int, message: str) -> None:
             then(_error_of(error_code, message) if error_code else None)
 
-        self._broker.share_persister.write_state(self.key, update, answered)
+        self._persister.write_state(self.key, update, answered)
 
     def __repr__(self) -> str:
         return f"<share partition {self.key.group_id}, {self.topic_partition}, {self.state.value}>"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -19,19 +19,15 @@ from pykclient.errors import (
     OffsetOutOfRangeError,
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
-    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.record.memory_records import MemoryRecords
-from pykclient.testing import acls
 from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
 from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams, FetchPartitionData, PartitionFetch
 from pykclient.testing.share.in_flight_records import SharePartitionKey
 from pykclient.testing.share.share_partition import (
-    ACKNOWLEDGE_TYPES,
     AcknowledgementBatch,
     AcquireRequest,
     SharePartition,
@@ -41,148 +37,10 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.testing.server.request_channel import Request
-    from pykclient.types import Node
-
-_RENEW: Final = 4
-
-#: The length of a UUID in text.
-_MAX_MEMBER_ID_LENGTH: Final = 36
-
-Endpoint_co = TypeVar("Endpoint_co", covariant=True)
-
-_Key = tuple["UUID", int]
-
-
-class GivenBatch(Protocol):
-    """The acknowledgements of a range of offsets in a request of either kind. Thread: loop."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_types: list[int]
-
-
-class EndpointClass(Protocol[Endpoint_co]):
-    """The class of a broker's address in a response of either kind."""
-
-    def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint_co: ...
-
-
-def check_enabled(broker: Broker) -> None:
-    """Check that the cluster has share groups.
-
-    Raises:
-        UnsupportedVersionError: it has not.
-    """
-    if not broker.cluster.features.share_version:
-        raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
-
-
-def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    """Return the group and the member of a request.
-
-    Raises:
-        InvalidRequestError: one of them is missing or not valid.
-    """
-    if group_id is None:
-        raise InvalidRequestError("Invalid group id in the request.")
-    if not member_id or len(member_id) > _MAX_MEMBER_ID_LENGTH:
-        raise InvalidRequestError("Invalid member id in the request.")
-    return group_id, member_id
-
-
-def acknowledge(
-    broker: Broker,
-    request: Request,
-    group_id: str,
-    member_id: str,
-    acknowledgements: Mapping[_Key, Sequence[GivenBatch]],
-    then: Callable[[dict[_Key, BrokerError | None]], None],
-    *,
-    may_renew: bool,
-) -> None:
-    """Check and apply the acknowledgements of a request; ``then`` gets the error of each partition, or None."""
-    results: dict[_Key, BrokerError | None] = {}
-    valid: dict[_Key, list[AcknowledgementBatch]] = {}
-    for (topic_id, index), batches in acknowledgements.items():
-        try:
-            readable_partition(broker, request, topic_id, index)
-            checked = _checked(batches, may_renew=may_renew)
-        except BrokerError as error:
-            results[topic_id, index] = error
-            continue
-        if checked:
-            valid[topic_id, index] = checked
-        else:
-            results[topic_id, index] = None
-
-    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
-        then({**errors, **results})
-
-    if valid:
-        broker.share_partition_manager.acknowledge(group_id, member_id, valid, acknowledged)
-    else:
-        then(results)
-
-
-def readable_partition(broker: Broker, request: Request, topic_id: UUID, index: int) -> TopicPartition:
-    """Return a partition of a request.
-
-    Raises:
-        UnknownTopicIdError, UnknownTopicOrPartitionError: it does not exist.
-        TopicAuthorizationError: the requester may not read the topic.
-    """
-    name = broker.replica_manager.topic_name(topic_id)
-    if name is None:
-        raise UnknownTopicIdError("This server does not host this topic ID.")
-    broker.auth.check_topic(request, acls.READ, name)
-    topic_partition = TopicPartition(name, index)
-    if broker.metadata_cache.partition_info(topic_partition) is None:
-        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
-    return topic_partition
-
-
-def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[AcknowledgementBatch]:
-    """Return the batches, which are valid and in order.
-
-    Raises:
-        InvalidRequestError: they are not.
-    """
-    checked = []
-    end = -1
-    for batch in batches:
-        types = batch.acknowledge_types
-        count = batch.last_offset - batch.first_offset + 1
-        if count <= 0 or batch.first_offset < end or len(types) not in (1, count):
-            raise InvalidRequestError("The request is malformed: acknowledgements overlap, or lack types or offsets.")
-        if not ACKNOWLEDGE_TYPES.issuperset(types) or (_RENEW in types and not may_renew):
-            raise InvalidRequestError("The request is malformed: it has an acknowledge type that is not allowed.")
-        end = batch.last_offset
-        checked.append(AcknowledgementBatch(batch.first_offset, batch.last_offset, types))
-    return checked
-
-
-def leader_of(broker: Broker, topic_id: UUID, index: int, nodes: dict[int, Node]) -> tuple[int, int]:
-    """Return the leader and the leader epoch of a partition, and add the leader's address to ``nodes``."""
-    name = broker.replica_manager.topic_name(topic_id) or ""
-    leader_id, leader_epoch = broker.replica_manager.current_leader(TopicPartition(name, index))
-    node = broker.metadata_cache.alive_broker(leader_id)
-    if node is not None:
-        nodes[leader_id] = node
-    return leader_id, leader_epoch
-
-
-def node_endpoints(
-    request: Request, nodes: Mapping[int, Node], endpoint: EndpointClass[Endpoint_co]
-) -> list[Endpoint_co]:
-    """Return the addresses of brokers for the requester."""
-    return [
-        endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in map(request.advertised, nodes.values())
-    ]
-
+    from pykclient.testing.share.group_config import GroupConfigManager
+    from pykclient.testing.share.persister import Persister
 
 INITIAL_EPOCH: Final = 0
 
@@ -428,8 +286,17 @@ class SharePartitionManager:
     this broker no longer leads the partition. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        persister: Persister,
+        group_configs: GroupConfigManager,
+    ) -> None:
         self._broker = broker
+        self._replica_manager = replica_manager
+        self._persister = persister
+        self._group_configs = group_configs
         self._log = broker.log_context.logger(__name__)
         self._share_partitions: dict[SharePartitionKey, SharePartition] = {}
         self._sessions = ShareSessionCache(broker.config.get_int("group.share.max.share.sessions"))
@@ -531,7 +398,7 @@ class SharePartitionManager:
         params = FetchParams(
             CONSUMER_REPLICA_ID, -1, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation
         )
-        manager = self._broker.replica_manager
+        manager = self._replica_manager
         operation = DelayedShareFetch(ShareFetch(params, request, share_partitions), manager, completed)
         keys = [key for each in share_partitions for key in (each.key, each.topic_partition)]
         if limits.max_wait_ms <= 0:
@@ -546,11 +413,18 @@ class SharePartitionManager:
         share_partition = self._share_partitions.get(key)
         if share_partition is not None:
             return share_partition
-        partition = self._broker.replica_manager.get_partition_or_raise(topic_partition)
+        partition = self._replica_manager.get_partition_or_raise(topic_partition)
         if not partition.is_leader or partition.topic_id != key.topic_id:
             raise NotLeaderOrFollowerError(f"broker {self._broker.id} does not lead {topic_partition}")
         share_partition = SharePartition(
-            self._broker, key, topic_partition, partition.leader_epoch, partial(self._changed, key)
+            self._broker,
+            self._replica_manager,
+            self._persister,
+            self._group_configs,
+            key,
+            topic_partition,
+            partition.leader_epoch,
+            partial(self._changed, key),
         )
         self._share_partitions[key] = share_partition
 
@@ -566,7 +440,7 @@ class SharePartitionManager:
 
     def _changed(self, key: SharePartitionKey) -> None:
         # Not from here: the change may be part of another request, which is answered first.
-        self._broker.call_soon(self._broker.replica_manager.delayed_share_fetches.check_and_complete, key)
+        self._broker.call_soon(self._replica_manager.delayed_share_fetches.check_and_complete, key)
 
     # --- acknowledging
 

@@ -25,13 +25,16 @@ from pykclient.errors import (
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
-from pykclient.testing.transaction.transaction_metadata import ProducerIdAndEpoch
+from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.log.producer_state_manager import VerificationState
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
+    from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 
@@ -117,8 +120,17 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        transaction_coordinator: TransactionCoordinator,
+    ) -> None:
         super().__init__(broker, "add-partitions-to-txn", broker.config["request.timeout.ms"])
+        self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
+        self._transaction_coordinator = transaction_coordinator
         self._retry_backoff_ms: int = broker.config["add.partitions.to.txn.retry.backoff.ms"]
         self._retry_timeout_ms: int = broker.config["add.partitions.to.txn.retry.backoff.max.ms"]
         self._queues: dict[Node, list[_Question]] = {}
@@ -142,7 +154,7 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         Only those whose transaction is not open on this broker need it. ``deadline_ms`` is the time of the last
         attempt; None in the first one.
         """
-        manager = self._broker.replica_manager
+        manager = self._replica_manager
         adds = operation is TransactionSupportedOperation.ADD_PARTITION
         now_ms = self._broker.loop.now_ms
         last_ms = deadline_ms if deadline_ms is not None else now_ms + (self._retry_timeout_ms if adds else 0)
@@ -196,8 +208,8 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         if not self._running:
             self.startup()
         question = _Question(transactional_id, producer, tuple(topic_partitions), operation, respond)
-        number = self._broker.transaction_coordinator.partition_for(transactional_id)
-        node = self._broker.metadata_cache.snapshot.leader(TopicPartition(TRANSACTION_STATE_TOPIC_NAME, number))
+        number = self._transaction_coordinator.partition_for(transactional_id)
+        node = self._metadata_cache.snapshot.leader(TopicPartition(TRANSACTION_STATE_TOPIC_NAME, number))
         if node is None:
             question.fail(CoordinatorNotAvailableError)
             return

@@ -22,6 +22,7 @@ from pykclient.errors import (
     TransactionalIdNotFoundError,
 )
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
 from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_ABORT,
@@ -34,7 +35,6 @@ from pykclient.testing.transaction.transaction_metadata import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
-    ProducerIdAndEpoch,
     TransactionMetadata,
     TxnTransitMetadata,
     bumps_epoch,
@@ -44,8 +44,11 @@ from pykclient.testing.transaction.transaction_state_manager import ErrorCallbac
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.inter_broker_requests import ProducerIdManager
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -81,13 +84,22 @@ class TransactionCoordinator:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        producer_ids: ProducerIdManager,
+    ) -> None:
         config = broker.config
         self._broker = broker
+        self._producer_ids = producer_ids
         self._log = broker.log_context.logger(__name__)
         self._active = False
-        self._states = TransactionStateManager(broker)
-        self.markers: TransactionMarkerChannelManager = TransactionMarkerChannelManager(broker, self._states)
+        self._states = TransactionStateManager(broker, replica_manager, metadata_cache)
+        self.markers: TransactionMarkerChannelManager = TransactionMarkerChannelManager(
+            broker, metadata_cache, self._states
+        )
         self._max_timeout_ms: int = config["transaction.max.timeout.ms"]
         self._is_2pc_enabled: bool = config["transaction.two.phase.commit.enable"]
         self._expiration_ms: int = config["transactional.id.expiration.ms"]
@@ -160,7 +172,7 @@ class TransactionCoordinator:
     def _fence(self, metadata: TransactionMetadata, transit: TxnTransitMetadata, respond: ProducerCallback) -> None:
         """Abort an ongoing transaction in the epoch of ``transit``, which fences its producer."""
         producer = ProducerIdAndEpoch(transit.producer_id, transit.producer_epoch)
-        version = self._broker.cluster.features.transaction_version
+        version = self._broker.features.transaction_version
         self.end_transaction(metadata.transactional_id, producer, False, version, respond, is_from_client=False)
 
     # --- InitProducerId
@@ -187,7 +199,7 @@ class TransactionCoordinator:
 
         transactional_id, txn_timeout_ms = request.transactional_id, request.txn_timeout_ms
         if transactional_id is None:
-            self._broker.producer_id_manager.generate_producer_id(
+            self._producer_ids.generate_producer_id(
                 lambda code, new_id: answer(code, NO_PRODUCER if code else ProducerIdAndEpoch(new_id, 0))
             )
             return
@@ -243,7 +255,7 @@ class TransactionCoordinator:
             else:
                 then(producer_id)
 
-        self._broker.producer_id_manager.generate_producer_id(generated)
+        self._producer_ids.generate_producer_id(generated)
 
     def _prepare_init(
         self,

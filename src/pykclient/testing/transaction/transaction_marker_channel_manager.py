@@ -34,7 +34,8 @@ from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.metadata_cache import MetadataCache
 
 #: The time after which a marker is sent again, or its destination is looked up again.
 _RETRY_BACKOFF_MS: Final = 50
@@ -106,8 +107,9 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
     Thread: loop
     """
 
-    def __init__(self, broker: Broker, states: TransactionStateManager) -> None:
+    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache, states: TransactionStateManager) -> None:
         super().__init__(broker, "transaction-markers", broker.config["request.timeout.ms"])
+        self._metadata_cache = metadata_cache
         self._states = states
         self._queues: dict[Node, list[_Marker]] = {}
         self._pending: dict[str, PendingCompleteTxn] = {}
@@ -155,7 +157,7 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
         txn = marker.txn
         if not self._is_current(txn):
             return
-        cache = self._broker.metadata_cache
+        cache = self._metadata_cache
         by_leader: dict[Node, list[TopicPartition]] = {}
         leaderless: list[TopicPartition] = []
         for topic_partition in marker.topic_partitions:

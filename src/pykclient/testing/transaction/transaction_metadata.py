@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, check_move
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
 
@@ -100,13 +101,6 @@ def is_epoch_exhausted(producer_epoch: int) -> bool:
 def bumps_epoch(transaction_version: int) -> bool:
     """Return whether the end of a transaction of this version bumps the producer's epoch (KIP-890)."""
     return transaction_version >= _BUMPS_EPOCH
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """A producer's identity."""
-
-    producer_id: int
-    epoch: int
 
 
 class TxnTransitMetadata(NamedTuple):

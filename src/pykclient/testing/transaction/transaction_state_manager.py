@@ -36,7 +36,9 @@ from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
+    from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.metadata_cache import MetadataCache
+    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 _KEY_TYPE: Final = 0
 
@@ -155,11 +157,13 @@ class TransactionStateManager:
     Thread: loop
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
         self._storage = CoordinatorLog(
             broker,
+            replica_manager,
+            metadata_cache,
             TRANSACTION_STATE_TOPIC_NAME,
             broker.config.get_int("transaction.state.log.num.partitions"),
             broker.config.get_int("request.timeout.ms"),
@@ -235,7 +239,7 @@ class TransactionStateManager:
             then(NotCoordinatorError.code)
             return
         key = key_to_bytes(transactional_id)
-        value = value_to_bytes(transit, self._broker.cluster.features.transaction_version)
+        value = value_to_bytes(transit, self._broker.features.transaction_version)
 
         def appended(error_code: int, _: int) -> None:
             current = self.current(transactional_id, coordinator_epoch)

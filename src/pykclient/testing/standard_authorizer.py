@@ -43,15 +43,15 @@ from pykclient.testing.acls import (
     bindings_of,
 )
 from pykclient.testing.coordination import znodes
-from pykclient.testing.server.request_channel import ANONYMOUS
+from pykclient.testing.request_channel import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykclient.testing.broker import Broker
     from pykclient.testing.config import ClusterConfig
+    from pykclient.testing.coordination.coordination_client import CoordinationClient
     from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 _DEFAULT: Final = "DEFAULT"
 
@@ -395,9 +395,8 @@ class AclCache:
     again when contact returns. Thread: loop.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.cluster.config
-        self._coordination = broker.coordination
+    def __init__(self, coordination: CoordinationClient, config: ClusterConfig) -> None:
+        self._coordination = coordination
         self._authorizer: StandardAuthorizer | None = None
         self._known: dict[str, AclBinding] = {}  # by the name of the node
         if config.acls is not None:

@@ -12,7 +12,7 @@ from pykclient.protocol.api_keys import ApiKeys
 if TYPE_CHECKING:
     from pykclient.testing.config import BrokerConfig
     from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.server.request_channel import Request
+    from pykclient.testing.request_channel import Request
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
