@@ -20,6 +20,7 @@ cdef extern from *:
         PyObject *serialized_key_size;
         PyObject *serialized_value_size;
         PyObject *delivery_count;
+        PyObject *dict;
     } RecordObject;
     #endif
     """

@@ -26,7 +26,13 @@ cdef extern from *:
         FIELD("serialized_key_size", serialized_key_size),
         FIELD("serialized_value_size", serialized_value_size),
         FIELD("delivery_count", delivery_count),
+        {"__dictoffset__", T_PYSSIZET, offsetof(RecordObject, dict), READONLY, NULL},
         {NULL, 0, 0, 0, NULL}
+    };
+
+    static PyGetSetDef record_getset[] = {
+        {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+        {NULL, NULL, NULL, NULL, NULL}
     };
 
     #ifdef Py_GIL_DISABLED
@@ -43,15 +49,19 @@ cdef extern from *:
 
     /* Return a record that the GC does not track; its fields are not set. */
     static PyObject *allocate_record(void) {
+        RecordObject *record;
     #ifndef Py_GIL_DISABLED
-        RecordObject *record = spare;
+        record = spare;
         if (record != NULL) {
             spare = (RecordObject *)record->topic;
             spare_count--;
+            record->dict = NULL;
             return PyObject_Init((PyObject *)record, record_type);
         }
     #endif
-        return (PyObject *)PyObject_GC_New(RecordObject, record_type);
+        record = PyObject_GC_New(RecordObject, record_type);
+        if (record != NULL) record->dict = NULL;
+        return (PyObject *)record;
     }
 
     /* Let the GC track a record as soon as an object is assigned that could be part of a cycle. */
@@ -80,6 +90,7 @@ cdef extern from *:
         Py_VISIT(record->serialized_key_size);
         Py_VISIT(record->serialized_value_size);
         Py_VISIT(record->delivery_count);
+        Py_VISIT(record->dict);
         return 0;
     }
 
@@ -97,6 +108,7 @@ cdef extern from *:
         Py_CLEAR(record->serialized_key_size);
         Py_CLEAR(record->serialized_value_size);
         Py_CLEAR(record->delivery_count);
+        Py_CLEAR(record->dict);
         return 0;
     }
 
@@ -115,6 +127,7 @@ cdef extern from *:
         Py_XDECREF(record->serialized_key_size);
         Py_XDECREF(record->serialized_value_size);
         Py_XDECREF(record->delivery_count);
+        Py_XDECREF(record->dict);
     #ifndef Py_GIL_DISABLED
         if (type == record_type && spare_count < MAX_SPARE) {
             record->topic = (PyObject *)spare;
@@ -140,6 +153,7 @@ cdef extern from *:
 
     static PyType_Slot record_slots[] = {
         {Py_tp_members, record_members},
+        {Py_tp_getset, record_getset},
         {Py_tp_setattro, record_setattro},
         {Py_tp_traverse, record_traverse},
         {Py_tp_clear, record_clear},
@@ -167,7 +181,7 @@ cdef extern from *:
 ConsumerRecord = new_record_type(ConsumerRecordBase)
 ConsumerRecord.__name__ = "ConsumerRecord"  # messages then leave the module out, as for a class of Python
 ConsumerRecord.__doc__ = ConsumerRecordBase.__doc__
-ConsumerRecord.__slots__ = RECORD_SLOTS  # copying and pickling go by it
+ConsumerRecord.__slots__ = (*RECORD_SLOTS, "__dict__")  # copying and pickling go by it
 
 
 cdef object new_record():

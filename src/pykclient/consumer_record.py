@@ -8,7 +8,7 @@ from pykclient.implementation import use_compiled
 
 class ConsumerRecord(ConsumerRecordBase[K, V]):
     __doc__ = ConsumerRecordBase.__doc__
-    __slots__ = RECORD_SLOTS
+    __slots__ = (*RECORD_SLOTS, "__dict__")
 
 
 use_compiled(__name__)

@@ -66,7 +66,7 @@ class ConsumerRecordBase(Generic[K, V]):
     consumers. It is not one of the fields above.
 
     Programs that make records, such as tests, may leave out all but the topic and the partition: an epoch of None, -1
-    and no headers mean unknown, as in Java.
+    and no headers mean unknown, as in Java. A program may give a record attributes of its own; they are not fields.
 
     ``repr`` shows the beginning of key and value.
 

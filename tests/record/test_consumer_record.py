@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from pykclient import consumer_record, types
-from pykclient.consumer_record_base import ConsumerRecordBase
+from pykclient.consumer_record_base import RECORD_SLOTS, ConsumerRecordBase
 from tests.support.twins import both_forms
 
 Form = Any  # a class of records
@@ -88,7 +89,6 @@ WORK: dict[str, Callable[[Form], Any]] = {
     "documentation": lambda form: (inspect.getdoc(form), form.__doc__, form.__name__, form.__qualname__),
     "module": lambda form: form.__module__,
     "signature": lambda form: str(inspect.signature(form)),
-    "size": lambda form: made(form).__sizeof__(),
     "parameters": lambda form: repr(form[int, str]),
     "as tuple": lambda form: tuple(made(form)),
     "index": lambda form: (made(form)[0], made(form)[-1], made(form)[2:5]),
@@ -100,7 +100,10 @@ WORK: dict[str, Callable[[Form], Any]] = {
     "headers": lambda form: [made(form).headers, made(form).serialized_header_size],
     "set headers": changed("headers", (("c", b"x"),)),
     "set read-only": changed("checksum", 3),
-    "set unknown": changed("size", 3),
+    "set another attribute": lambda form: vars(changed("size", 3)(form)[0]),
+    "copy with another attribute": lambda form: vars(copy.copy(changed("size", 3)(form)[0])),
+    "delete another attribute": lambda form: vars(changed("size", 3)(form)[0]).pop("size"),
+    "attributes replaced": lambda form: changed("__dict__", {"size": 3})(form)[0].size,
     "get unknown": lambda form: made(form).size,
     "set value": changed("value", ["a", "list"]),
     "set key": changed("key", None),
@@ -152,8 +155,37 @@ def test_python_and_c_records_are_equal() -> None:
     assert python != c
 
 
+def test_attributes_of_a_program_are_no_fields() -> None:
+    for form in FORMS:
+        record = made(form)
+        record.consumer = "a program's own"
+        assert record == made(form)
+        assert "consumer" not in repr(record)
+        with pytest.raises(AttributeError):
+            _ = made(form).consumer  # not of the record before it, whose memory may be used again
+
+
+def test_record_that_refers_to_itself_is_collected() -> None:
+    class Watched:
+        pass
+
+    for form in FORMS:
+        record = made(form)
+        record.own = record
+        record.watched = Watched()
+        watched = weakref.ref(record.watched)
+        del record
+        gc.collect()
+        assert watched() is None
+
+
+def test_record_without_other_attributes_needs_one_pointer_for_them() -> None:
+    for form in FORMS:
+        assert made(form).__sizeof__() <= (len(RECORD_SLOTS) + 3) * 8
+
+
 def test_record_fields_are_member_descriptors() -> None:
-    for name in types.ConsumerRecord.__slots__:
+    for name in RECORD_SLOTS:
         for form in FORMS:
             assert inspect.ismemberdescriptor(vars(form)[name])
 

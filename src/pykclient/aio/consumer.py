@@ -180,7 +180,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     async def start(self) -> None:
         """Connect to the cluster and, with a subscription, join the group and wait for partitions.
 
-        A consumer without a group assigns itself all partitions of its topics.
+        A consumer without a group assigns itself all partitions of its topics. Also waits until the starting positions
+        are known, for ``default.api.timeout.ms`` at most, so that records written afterwards are read with any
+        ``auto_offset_reset``. Partitions without a leader are not waited for.
 
         Raises:
             KafkaConnectionError: no bootstrap server can be reached. The call can be repeated.
@@ -202,6 +204,12 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     async def _join(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
         if self._subscriptions.has_auto_assigned_partitions():
             await self._await_assignment(consumer, waits)
+        consumer.begin_wait()
+        try:
+            consumer.driver.wake()
+            await waits.until(lambda: consumer.has_starting_positions, self._timeout_ms)
+        finally:
+            consumer.end_wait()
 
     def _forget_start(self) -> None:
         self._own_subscriptions = self._own_subscriptions.renewed()

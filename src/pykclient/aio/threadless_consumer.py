@@ -390,6 +390,21 @@ class ThreadlessConsumer(StepsRunner):
             return bool(self._subscriptions.num_assigned_partitions())
         return not (self.is_operating or coordinator.rejoin_needed_or_pending())
 
+    @property
+    def has_starting_positions(self) -> bool:
+        """True if no rebalance is in progress and no position is being looked up, or if a call must raise an error.
+
+        A partition without a leader may lack one for long, and one without an offset raises when it is asked for.
+        """
+        if self.failure is not None or self.ending is not None:
+            return True
+        coordinator = self.components.coordinator
+        if self.is_operating or (coordinator is not None and coordinator.rejoin_needed_or_pending()):
+            return False
+        missing = self._subscriptions.missing.among(None)
+        cluster = self.components.metadata.fetch()
+        return all(tp in missing or cluster.leader_for(tp) is None for tp in self._subscriptions.without_position)
+
     # --- operations ------------------------------------------------------------------------------------------------
 
     @property
