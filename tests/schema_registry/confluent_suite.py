@@ -117,36 +117,51 @@ def _like_theirs(executor: Any) -> Any:
     return Executor
 
 
-class _Rest:
-    """What the tests read of confluent-kafka's private HTTP client."""
+def _session(client: rest.RestClient) -> Any:
+    header = client._credentials.headers().get("Authorization")
+    return types.SimpleNamespace(auth=types.SimpleNamespace(_auth_header=header))
 
-    def __init__(self, client: Any) -> None:
+
+def _handle_bearer_auth(client: rest.RestClient, headers: dict[str, str]) -> None:
+    headers.update(client._credentials.headers())
+
+
+class _AsyncRest:
+    """The private HTTP client of an asynchronous client, as far as the tests read it."""
+
+    def __init__(self, client: AsyncSchemaRegistryClient) -> None:
         self._client = client
-        self._rest = getattr(client, "blocking", client).rest
-        self.base_urls = [str(url) for url in self._rest._urls]
 
-    @property
-    def session(self) -> Any:
-        header = self._rest._credentials.headers().get("Authorization")
-        return types.SimpleNamespace(auth=types.SimpleNamespace(_auth_header=header))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client.blocking.rest, name)
 
-    def handle_bearer_auth(self, headers: dict[str, str]) -> Any:
-        def add() -> None:
-            headers.update(self._rest._credentials.headers())
-
-        return self._client.run(add) if isinstance(self._client, AsyncSchemaRegistryClient) else add()
+    async def handle_bearer_auth(self, headers: dict[str, str]) -> None:
+        await self._client.run(lambda: _handle_bearer_auth(self._client.blocking.rest, headers))
 
 
 def _encode_varints(out: BytesIO, indexes: list[int], zigzag: bool) -> None:
-    if not zigzag:
-        raise NotImplementedError("pykclient.schema_registry has no deprecated format of indexes")
-    out.write(wire.write_indexes(indexes))
+    out.write(wire.write_indexes(indexes, zigzag))
+
+
+def _identity_provider(client: rest.RestClient) -> Any:
+    """Return what is under the names of confluent-kafka's providers of tokens: the settings that reached ours."""
+    tokens, custom = client._credentials._tokens, client._credentials._custom
+    if tokens is None:
+        return types.SimpleNamespace(custom_function=custom.func, custom_config=custom.args[0])
+    form = tokens._endpoint._form and tokens._endpoint._form.__self__
+    its = form and types.SimpleNamespace(client_id=form.client_id, client_secret=form.secret.value, scope=form.scope)
+    return types.SimpleNamespace(client=its, token_endpoint=tokens._endpoint._settings.url)
 
 
 #: Private attributes that the tests read, by class.
 _PRIVATE: dict[Any, dict[str, Any]] = {
-    SchemaRegistryClient: {"_rest_client": property(_Rest)},
-    AsyncSchemaRegistryClient: {"_rest_client": property(_Rest)},
+    rest.RestClient: {
+        "base_urls": property(lambda client: [str(url) for url in client._urls]),
+        "session": property(_session),
+        "bearer_field_provider": property(_identity_provider),
+        "handle_bearer_auth": _handle_bearer_auth,
+    },
+    AsyncSchemaRegistryClient: {"_rest_client": property(_AsyncRest)},
     avro._Serializer: {
         "_auto_register": property(lambda serde: serde._conf["auto.register.schemas"]),
         "_subject_name_func": property(lambda serde: serde._strategy),
@@ -157,7 +172,9 @@ _PRIVATE: dict[Any, dict[str, Any]] = {
         "_strict_allow_default": property(lambda serde: serde._allow_default),
     },
     protobuf._Serializer: {"_encode_varints": staticmethod(_encode_varints)},
-    wire.SchemaId: {"_read_index_array": staticmethod(lambda source, zigzag: wire.read_indexes(source.read(), 0)[0])},
+    wire.SchemaId: {
+        "_read_index_array": staticmethod(lambda source, zigzag: wire.read_indexes(source.read(), 0, zigzag)[0])
+    },
     kms.HcVaultKmsDriver: {"_get_verify": staticmethod(kms.vault_verify), "_get_cert": staticmethod(kms.vault_cert)},
 }
 

@@ -247,12 +247,24 @@ def test_tokens_of_a_coroutine_function_are_awaited_in_the_loop(name: str) -> No
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "url must be set"),
-        ({"url": "ftp://x"}, "http://host:port"),
-        ({"url": "http://x", "uurl": "y"}, "unknown configuration key"),
+        ({}, "Missing required configuration property url"),
+        ({"url": "ftp://x"}, "Invalid url ftp://x: each must be http://host:port"),
+        ({"url": "ftp://u:secret@x"}, r"Invalid url \[hidden\]: each"),
+        ({"url": "http://x", "uurl": "y"}, "Unrecognized properties: unknown configuration key 'uurl'"),
+        ({"url": "http://x", "ssl.key.location": "k"}, "ssl.certificate.location required when configuring"),
+        ({"url": "http://x", "ssl.key.password": "secret"}, "ssl.certificate.location required when configuring"),
         ({"url": "http://x", "max.retries": -1}, "max.retries"),
-        ({"url": "http://x", "bearer.auth.credentials.source": "STATIC_TOKEN"}, "needs bearer.auth.token"),
-        ({"url": "http://u:p@x", "basic.auth.user.info": "u:p"}, "but not both"),
+        ({"url": "http://x", "bearer.auth.credentials.source": "STATIC_TOKEN"}, "Missing bearer.auth.token"),
+        ({"url": "http://x", "bearer.auth.credentials.source": "CUSTOM"}, "Missing required custom OAuth .*function"),
+        (
+            {"url": "http://x", "bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "i"},
+            "Missing required OAuth configuration properties: bearer.auth.client.secret, bearer.auth.issuer",
+        ),
+        (
+            {"url": "http://x", "bearer.auth.credentials.source": "OAUTHBEARER_AZURE_IMDS"},
+            "bearer.auth.issuer.endpoint.query must be provided when",
+        ),
+        ({"url": "http://u:p@x", "basic.auth.user.info": "u:p"}, "basic.auth.user.info configured with userinfo"),
         ({"url": "https://x", "ssl.ca.location": "/no/such/file"}, "/no/such/file"),
         ({"url": "http://x", "proxy": "socks5://u:secret@y"}, r"\[hidden\]"),
     ],
@@ -260,7 +272,32 @@ def test_tokens_of_a_coroutine_function_are_awaited_in_the_loop(name: str) -> No
 def test_wrong_configuration_raises(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text) as caught:
         SchemaRegistryClient(settings)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(caught.value).replace("client.secret", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("url", {}, r"url must be a str, not <class 'dict'>"),
+        ("bearer.auth.client.secret", 1, "bearer.auth.client.secret must be a str, not <class 'int'>"),
+        ("bearer.auth.logical.cluster", 1, "logical cluster must be a str, not"),
+        ("bearer.auth.identity.pool.id", 1, "identity pool id must be a str or list, not"),
+        ("bearer.auth.identity.pool.id", [1], "All items in identity pool list must be strings"),
+    ],
+)
+def test_value_of_another_type_raises_type_error(key: str, value: object, text: str) -> None:
+    with pytest.raises(TypeError, match=text) as caught:
+        SchemaRegistryClient({"url": "http://x", key: value})
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_function_without_a_token_raises() -> None:
+    conf = {"url": "http://127.0.0.1:9", "bearer.auth.credentials.source": "CUSTOM", "max.retries": 0}
+    with (
+        SchemaRegistryClient(conf, bearer_auth_custom_provider_function=lambda _: {}) as client,
+        pytest.raises(ValueError, match=r"Missing required bearer auth fields, .*: bearer\.auth\.token"),
+    ):
+        client.get_subjects()
 
 
 def test_incompatible_schema_is_refused_with_the_registrys_text(client: SchemaRegistryClient) -> None:

@@ -161,6 +161,37 @@ def test_an_identity_provider_that_refuses_is_named_without_the_secret() -> None
         assert registry.requests == []
 
 
+def test_unreachable_identity_provider_names_the_registrys_own_setting() -> None:
+    with TokenServer("app") as server, EmbeddedSchemaRegistry(tokens=frozenset()) as registry:
+        server.status, server.headers = 302, {"Location": "http://elsewhere"}
+        with (
+            SchemaRegistryClient(oauth(server, registry)) as client,
+            pytest.raises(OAuthTokenError, match=r"set bearer\.auth\.issuer\.endpoint\.url to the address"),
+        ):
+            client.get_subjects()
+
+
+def test_managed_identity_of_azure_gets_tokens_past_the_proxy() -> None:
+    token = unsecured_token("app", 3600)
+    with TokenServer("app") as server, EmbeddedSchemaRegistry(tokens=frozenset({token})) as registry:
+        server.body = json.dumps({"access_token": token, "expires_in": "3600"}).encode()
+        settings = {
+            "url": "http://registry.example:8081",
+            "proxy": registry.url,  # answers for the registry behind it
+            "bearer.auth.credentials.source": "OAUTHBEARER_AZURE_IMDS",
+            "bearer.auth.issuer.endpoint.url": server.url,
+            "bearer.auth.issuer.endpoint.query": "resource=api://kafka&api-version=2018-02-01",
+            "bearer.auth.logical.cluster": "lsrc-1",
+            **ONCE,
+        }
+        with SchemaRegistryClient(settings) as client:
+            assert [client.get_subjects(), client.get_subjects()] == [[], []]
+        ((headers, query),) = server.requests
+        assert headers["Metadata"] == "true"
+        assert query == {"resource": "api://kafka", "api-version": "2018-02-01"}
+        assert {request.headers["target-sr-cluster"] for request in registry.requests} == {"lsrc-1"}
+
+
 def test_a_plain_proxy_gets_the_whole_url_and_its_own_credentials() -> None:
     with EmbeddedSchemaRegistry(users={"app": "pw"}) as proxy:  # answers for the registry behind it
         address = proxy.url.removeprefix("http://")

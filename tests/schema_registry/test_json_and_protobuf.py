@@ -226,6 +226,18 @@ def test_protobuf_indexes_of_first_other_and_nested_messages(client: SchemaRegis
     assert client.get_subjects() == ["orders-value", "shop/part.proto"]
 
 
+def test_records_with_the_unsigned_indexes_of_old_writers_are_read_and_written(client: SchemaRegistryClient) -> None:
+    old = {"use.deprecated.format": True}
+    data = ProtobufSerializer(ORDERS, client, {**REGISTER, **old})(ORDERS(id=7), VALUE)
+    plain = ProtobufSerializer(ORDERS, client, REGISTER)(ORDERS(id=7), VALUE)
+    assert data is not None
+    assert plain is not None
+    assert (data[5:7], plain[5:7]) == (b"\1\1", b"\2\2")
+    for reader in (ORDERS, None):
+        found = ProtobufDeserializer(reader, old, client)(data, VALUE)
+        assert (found.DESCRIPTOR.full_name, found.id) == ("shop.Order", 7)
+
+
 def test_protobuf_classes_are_made_from_the_registry(client: SchemaRegistryClient) -> None:
     value = ORDERS(id=7, parts=[MESSAGES["shop.Part"](name="x")], text="t", counts={"a": 1})
     value.at.seconds = 5

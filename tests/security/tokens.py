@@ -62,7 +62,7 @@ class TokenServer:
         self.failures = 0  # the requests that fail with status 503 before one succeeds
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.requests: list[tuple[dict[str, str], dict[str, str]]] = []  # headers and form of each
+        self.requests: list[tuple[dict[str, str], dict[str, str]]] = []  # headers and form (of a GET: query) of each
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,10 @@ class TokenServer:
                     super().handle()
 
             def do_POST(self) -> None:
-                outer._answer(self)
+                outer._answer(self, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+            def do_GET(self) -> None:
+                outer._answer(self, self.path.partition("?")[2])
 
             def log_message(self, *_: object) -> None:
                 """Log nothing."""
@@ -87,8 +90,8 @@ class TokenServer:
         scheme = "http" if context is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}/token?secret=hush-query"
 
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        form = parse_qs(handler.rfile.read(int(handler.headers["Content-Length"])).decode())
+    def _answer(self, handler: BaseHTTPRequestHandler, text: str) -> None:
+        form = parse_qs(text)
         self.requests.append((dict(handler.headers), {name: values[0] for name, values in form.items()}))
         self.may_answer.wait(30)
         status, body = self.status, self.body

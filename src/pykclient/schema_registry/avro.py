@@ -71,7 +71,7 @@ def _given_schema(given: Any) -> Schema | None:
         text = given.strip()
         # The registry takes objects and lists only.
         return Schema(text if text[:1] in ("{", "[") else f'{{"type":{text}}}', AVRO)
-    raise TypeError("the schema must be a str, a Schema, or a class of a model")
+    raise TypeError("You must pass either schema string or schema object, or a class of a model")
 
 
 def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:

@@ -161,7 +161,7 @@ class DekRegistryClient:
         if found is None:
             props = None if kms_props is None else KekKmsProps(dict(kms_props))
             body = Kek(name, kms_type, kms_key_id, props, doc, shared).to_dict()
-            found = Kek.from_dict(self._rest.send("POST", _ROOT, {"context": context}, body))
+            found = Kek.from_dict(self._rest.post(_ROOT, body, {"context": context}))
             self._keks.put(key, found)
         return found
 
@@ -171,7 +171,7 @@ class DekRegistryClient:
         found = self._keks.get(key)
         if found is None:
             query = {"deleted": deleted, "context": context}
-            found = Kek.from_dict(self._rest.send("GET", f"{_ROOT}/{quoted(name)}", query))
+            found = Kek.from_dict(self._rest.get(f"{_ROOT}/{quoted(name)}", query))
             self._keks.put(key, found)
         return found
 
@@ -197,11 +197,11 @@ class DekRegistryClient:
         self._deks.remove(lambda known: known[:2] == key[:2] and known.version == LATEST)
         path = f"{_ROOT}/{quoted(kek_name)}/deks"
         try:
-            answer = self._rest.send("POST", f"{path}/{quoted(subject)}", body=body)
+            answer = self._rest.post(f"{path}/{quoted(subject)}", body)
         except SchemaRegistryError as error:
             if error.http_status_code != _NOT_ALLOWED:
                 raise
-            answer = self._rest.send("POST", path, body=body)  # older registries
+            answer = self._rest.post(path, body)  # older registries
         found = Dek.from_dict(answer)
         self._deks.put(key, found)
         return found
@@ -221,7 +221,7 @@ class DekRegistryClient:
         found = self._deks.get(key)
         if found is None:
             path = f"{_ROOT}/{quoted(kek_name)}/deks/{quoted(subject)}/versions/{version}"
-            answer = self._rest.send("GET", path, {"algorithm": str(algorithm), "deleted": deleted})
+            answer = self._rest.get(path, {"algorithm": str(algorithm), "deleted": deleted})
             found = Dek.from_dict(answer)
             self._deks.put(key, found)
         return found

@@ -42,8 +42,12 @@ from pykclient.serialization import SerializationContext
 
 PROTOBUF: Final = "PROTOBUF"
 
+_DEPRECATED: Final = "use.deprecated.format"
+_OLD_INDEXES: Final = setting(_DEPRECATED, Type.BOOLEAN, False, "Indexes are unsigned, as old writers wrote them.")
+_READING: Final[tuple[ConfigKey, ...]] = (*READING, _OLD_INDEXES)
 _WRITING: Final[tuple[ConfigKey, ...]] = (
     *WRITING,
+    _OLD_INDEXES,
     setting("skip.known.types", Type.BOOLEAN, True, "Do not register Google's and Confluent's own files."),
     setting("reference.subject.name.strategy", Type.STRING, None, "A function that returns a reference's subject."),
 )
@@ -200,11 +204,12 @@ class _Serializer(BaseSerializer):
         Raises:
             ConfigError: a setting is unknown, or of the wrong type.
         """
-        given = _without_deprecated(conf)
+        given = dict(conf or {})
         strategy = given.pop("reference.subject.name.strategy", None) or reference_subject_name_strategy
         if not callable(strategy):
             raise ConfigError("reference.subject.name.strategy must be callable")
         super().__init__(schema_registry_client, given, rule_registry, rule_conf)
+        self._zigzag = not self._conf[_DEPRECATED]
         self._reference_subject: Callable[..., str | None] = strategy
         self._msg_class = msg_type
         descriptor = msg_type.DESCRIPTOR
@@ -264,18 +269,12 @@ class _Serializer(BaseSerializer):
         return _walker(plan.reader)
 
 
-def _without_deprecated(conf: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = dict(conf or {})
-    if given.pop("use.deprecated.format", False):
-        raise ConfigError("use.deprecated.format is no longer supported", key="use.deprecated.format")
-    return given
-
-
 class ProtobufSerializer(Blocking[bytes | None], _Serializer):
     """Writes messages with the id of their schema and the index path of their type. A serializer of clients.
 
-    Settings (``conf``): those of AvroSerializer that are not about Avro, skip.known.types and
-    reference.subject.name.strategy. Thread: any.
+    Settings (``conf``): those of AvroSerializer that are not about Avro, skip.known.types,
+    reference.subject.name.strategy and use.deprecated.format (the indexes of writers before confluent-kafka 1.8).
+    Thread: any.
     """
 
 
@@ -290,7 +289,7 @@ class _Codec(NamedTuple):
 
 
 class _Deserializer(BaseDeserializer[T]):
-    _keys = READING
+    _keys = _READING
     schema_type = PROTOBUF
     _fmt = "serialized"
 
@@ -310,7 +309,8 @@ class _Deserializer(BaseDeserializer[T]):
         Raises:
             ConfigError: a setting is unknown or of the wrong type, or there is neither a class nor a client.
         """
-        super().__init__(schema_registry_client, _without_deprecated(conf), rule_registry, rule_conf)
+        super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
+        self._zigzag = not self._conf[_DEPRECATED]
         if message_type is None and schema_registry_client is None:
             raise ConfigError("schema_registry_client must be provided if message_type is None")
         self._msg_class: Any = message_type

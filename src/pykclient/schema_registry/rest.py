@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import email.utils
+import functools
 import http.client
 import importlib
 import json
@@ -22,6 +23,7 @@ from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Passwo
 from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import ValidString, at_least
 from pykclient.errors import ConfigError, KafkaError
+from pykclient.network.authenticator.oauth_bearer import BearerToken
 from pykclient.network.authenticator.token_endpoint import (
     ClientCredentials,
     Deadline,
@@ -52,7 +54,17 @@ def _key(name: str, type: str, default: Any, doc: str, **more: Any) -> ConfigKey
     return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc, extension=True, **more)
 
 
-_SOURCES = ("URL", "USER_INFO", "STATIC_TOKEN", "OAUTHBEARER", "CUSTOM")
+#: The sources of tokens.
+_SOURCES: Final = ("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS", "CUSTOM")
+_SOURCE: Final = "bearer.auth.credentials.source"
+_ISSUER: Final = "bearer.auth.issuer.endpoint.url"
+_QUERY: Final = "bearer.auth.issuer.endpoint.query"
+_POOL: Final = "bearer.auth.identity.pool.id"
+_CUSTOM: Final = ("bearer.auth.custom.provider.function", "bearer.auth.custom.provider.config")
+#: The headers of Confluent's cloud, and the settings that fill them.
+_HEADERS: Final = (("bearer.auth.logical.cluster", "target-sr-cluster"), (_POOL, "Confluent-Identity-Pool-Id"))
+#: The address at which Azure's virtual machines get the tokens of their managed identity.
+AZURE_IMDS: Final = "http://169.254.169.254/metadata/identity/oauth2/token"
 
 #: The keys of a registry's client: confluent-kafka's, and this package's for TLS.
 DEFINITION = ConfigDef(
@@ -78,7 +90,7 @@ DEFINITION = ConfigDef(
             Type.STRING,
             None,
             "Where tokens come from.",
-            validator=ValidString(*_SOURCES[2:]),
+            validator=ValidString(*_SOURCES),
         ),
         _key("bearer.auth.token", Type.PASSWORD, None, "The token of STATIC_TOKEN."),
         _key("bearer.auth.logical.cluster", Type.STRING, None, "The header target-sr-cluster."),
@@ -87,11 +99,16 @@ DEFINITION = ConfigDef(
         _key("bearer.auth.client.secret", Type.PASSWORD, None, "The client secret of OAUTHBEARER."),
         _key("bearer.auth.scope", Type.STRING, None, "The scope of OAUTHBEARER."),
         _key("bearer.auth.issuer.endpoint.url", Type.STRING, None, "The token endpoint of OAUTHBEARER."),
+        _key("bearer.auth.issuer.endpoint.query", Type.STRING, None, "The query of OAUTHBEARER_AZURE_IMDS."),
         _key("bearer.auth.custom.provider.function", Type.CLASS, None, "A function that returns the bearer fields."),
         _key("proxy", Type.PASSWORD, None, "The URL of an HTTP proxy."),
         *(key for key in SECURITY_KEYS if key.name.startswith(("ssl.", "enable.ssl."))),
     )
 )
+
+
+class ValueTypeError(ConfigError, TypeError):
+    """A setting of the registry's client has a value of the wrong type."""
 
 
 def read_config(*sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,18 +121,56 @@ def read_config(*sources: Mapping[str, Any]) -> dict[str, Any]:
     for source in sources:
         found = {name.replace("_", "."): value for name, value in source.items()}
         plain.append({name.removeprefix(_PREFIX): value for name, value in found.items() if value is not None})
-        pools = plain[-1].get("bearer.auth.identity.pool.id")
-        if isinstance(pools, (list, tuple)):
-            plain[-1]["bearer.auth.identity.pool.id"] = ",".join(map(str, pools))
         if plain[-1].get("ssl.ca.location") is False:
             del plain[-1]["ssl.ca.location"]
             plain[-1]["enable.ssl.certificate.verification"] = False
-    custom = [part.pop("bearer.auth.custom.provider.config", None) for part in plain]
+    custom = [part.pop(_CUSTOM[1], None) for part in plain]
+    for part in plain:
+        _check_names_and_types(part)
     values = DEFINITION.parse(DEFINITION.read(*plain))
-    values["bearer.auth.custom.provider.config"] = next((given for given in custom if given is not None), None)
+    values[_CUSTOM[1]] = next((given for given in custom if given is not None), None)
     if values["url"] is None:
-        raise ConfigError("url must be set to the address of the schema registry, such as http://localhost:8081", "url")
+        raise ConfigError(
+            "Missing required configuration property url: the address of the schema registry, such as "
+            "http://localhost:8081",
+            "url",
+        )
+    has_key = values["ssl.keyfile"] or values["ssl.key.password"]
+    if has_key and not any(values[name] for name in _CERTIFICATES):
+        raise ConfigError(
+            "ssl.certificate.location required when configuring ssl.key.location or ssl.key.password",
+            key="ssl.certificate.location",
+        )
     return values
+
+
+#: The settings that may have a client's certificate.
+_CERTIFICATES: Final = ("ssl.certfile", "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.context")
+
+
+def _check_names_and_types(given: dict[str, Any]) -> None:
+    """Check what ``ConfigDef`` would convert, and make a list of identity pools the text that the header has.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is no text.
+    """
+    for name in given:
+        try:
+            DEFINITION.canonical(name)
+        except ConfigError as error:
+            raise ConfigError(f"Unrecognized properties: {error}", key=error.key) from None
+    pools = given.get(_POOL)
+    if isinstance(pools, (list, tuple)):
+        if not all(isinstance(pool, str) for pool in pools):
+            raise ValueTypeError(f"{_POOL}: All items in identity pool list must be strings", key=_POOL)
+        given[_POOL] = ",".join(pools)
+    for name, value in given.items():
+        if isinstance(value, (str, Password)) or name == _CUSTOM[0]:
+            continue
+        if name == "url" or name.startswith(("basic.", "bearer.")):
+            what = {_POOL: f"{_POOL}: identity pool id", "bearer.auth.logical.cluster": f"{name}: logical cluster"}
+            kinds = "a str or list" if name == _POOL else "a str"
+            raise ValueTypeError(f"{what.get(name, name)} must be {kinds}, not {type(value)}", key=name)
 
 
 #: The beginning of paths of Apicurio's own API, which lies beside Confluent's.
@@ -127,9 +182,16 @@ class _Url(NamedTuple):
     host: str
     port: int
     path: str
+    #: As it was given, without a user and a password.
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.host}:{self.port}{self.path}"
+        return self.text
+
+    @property
+    def address(self) -> str:
+        """The host and the port, as the header Host has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def _urls(text: str) -> tuple[list[_Url], str | None]:
@@ -137,18 +199,70 @@ def _urls(text: str) -> tuple[list[_Url], str | None]:
     found: list[_Url] = []
     user_info = None
     for part in text.split(","):
+        given = part.strip().rstrip("/")
+        shown = "[hidden]" if "@" in given else given.partition("?")[0]
         try:
-            parts = urllib.parse.urlsplit(part.strip())
+            parts = urllib.parse.urlsplit(given)
             port = parts.port
         except ValueError:
-            raise ConfigError("url: it is not a valid URL", key="url") from None
+            raise ConfigError(f"Invalid url {shown}: it is not a valid URL", key="url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("url: each must be http://host:port or https://host:port", key="url")
+            raise ConfigError(f"Invalid url {shown}: each must be http://host:port or https://host:port", key="url")
         if parts.username is not None and user_info is None:
             user_info = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
         default = 443 if parts.scheme == "https" else 80
-        found.append(_Url(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/")))
+        path = parts.path.rstrip("/")
+        text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+        found.append(_Url(parts.scheme, parts.hostname, port or default, path, text))
     return found, user_info
+
+
+class Tokens:
+    """The tokens of an identity provider, each replaced before it expires. Blocks. Thread: any."""
+
+    def __init__(self, endpoint: TokenEndpoint, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._lock = threading.Lock()  # guards _token
+        self._token: BearerToken | None = None
+        self._fetching = threading.Lock()  # guards the endpoint, which is for one thread at a time
+
+    def get(self) -> str:
+        """Return a token that is valid for a while.
+
+        Raises:
+            OAuthTokenError: the provider refused, or did not answer.
+        """
+        held = self._valid()
+        if held is None:
+            with self._fetching:
+                held = self._valid() or self._fetched()
+        return held.value
+
+    def forget(self) -> None:
+        """Fetch a new token for the next request, because the last one was rejected."""
+        with self._lock:
+            self._token = None
+
+    def _valid(self) -> BearerToken | None:
+        with self._lock:
+            held = self._token
+        if held is None or (held.expiry_ms is not None and held.expiry_ms - _EARLY_MS < self._clock.wall_ms()):
+            return None
+        return held
+
+    def _fetched(self) -> BearerToken:
+        try:
+            found = self._endpoint.fetch()
+        except KafkaError as error:
+            raise OAuthTokenError(str(error)) from error
+        with self._lock:
+            self._token = found
+        return found
+
+
+class _NoTokenError(OAuthTokenError, ValueError):
+    """An application's function returned no token."""
 
 
 class Credentials:
@@ -158,16 +272,16 @@ class Credentials:
         self, config: Mapping[str, Any], user_info: str | None, clock: Clock, tls: SslFactory | None = None
     ) -> None:
         """``tls`` makes the contexts of connections to an identity provider."""
-        self._clock = clock
-        self._tls = tls
         self._fixed: dict[str, str] = {}
-        self._fetch: Callable[[], tuple[str, float | None]] | None = None
+        self._tokens: Tokens | None = None
         self._custom: Callable[[], Mapping[str, str]] | None = None
-        self._lock = threading.Lock()  # guards _token
-        self._token: tuple[str, float | None] | None = None
         basic = config["basic.auth.user.info"]
         if basic is not None and user_info is not None:
-            raise ConfigError("set basic.auth.user.info, or user and password in the url, but not both", key="url")
+            raise ConfigError(
+                "basic.auth.user.info configured with userinfo credentials in the URL. Remove userinfo credentials "
+                "from the url or remove basic.auth.user.info from the configuration",
+                key="url",
+            )
         pair = basic.value if basic is not None else user_info
         if pair is not None:
             if ":" not in pair:
@@ -175,28 +289,24 @@ class Credentials:
                     "basic.auth.user.info must be in the form of {username}:{password}", key="basic.auth.user.info"
                 )
             self._fixed["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-        source = config["bearer.auth.credentials.source"]
+        source = config[_SOURCE]
         if source is not None:
             if pair is not None:
                 raise ConfigError("set basic.auth.user.info or bearer.auth.*, but not both", key="basic.auth.user.info")
-            self._set_bearer(source, config)
+            self._set_bearer(source, config, clock, tls)
 
-    def _set_bearer(self, source: str, config: Mapping[str, Any]) -> None:
-        for key, header in (
-            ("bearer.auth.logical.cluster", "target-sr-cluster"),
-            ("bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"),
-        ):
-            if config[key] is not None:
-                self._fixed[header] = config[key]
+    def _set_bearer(self, source: str, config: Mapping[str, Any], clock: Clock, tls: SslFactory | None) -> None:
+        self._fixed |= {header: config[key] for key, header in _HEADERS if config[key] is not None}
         if source == "STATIC_TOKEN":
-            token = _needed(config, "bearer.auth.token", source).value
-            self._fixed["Authorization"] = f"Bearer {token}"
+            if config["bearer.auth.token"] is None:
+                raise ConfigError(f"Missing bearer.auth.token, which {_SOURCE} = {source} needs", "bearer.auth.token")
+            self._fixed["Authorization"] = f"Bearer {config['bearer.auth.token'].value}"
         elif source == "CUSTOM":
-            function = _needed(config, "bearer.auth.custom.provider.function", source)
-            given = config["bearer.auth.custom.provider.config"]
-            self._custom = lambda: function(given)
+            _ensure_given(config, _CUSTOM[:1], "custom OAuth")
+            function, given = (config[key] for key in _CUSTOM)
+            self._custom = functools.partial(function, given)
         else:
-            self._fetch = _token_fetcher(config, self._clock, self._tls)
+            self._tokens = Tokens(_token_endpoint(source, config, clock, tls), clock)
 
     def headers(self) -> dict[str, str]:
         """Return the headers; may fetch a token, which blocks.
@@ -207,66 +317,61 @@ class Credentials:
         if self._custom is not None:
             fields = self._custom()
             if "bearer.auth.token" not in fields:
-                raise OAuthTokenError("bearer.auth.custom.provider.function returned no bearer.auth.token")
-            found = {**self._fixed, "Authorization": f"Bearer {fields['bearer.auth.token']}"}
-            for key, header in (
-                ("bearer.auth.logical.cluster", "target-sr-cluster"),
-                ("bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"),
-            ):
-                if key in fields:
-                    found[header] = fields[key]
-            return found
-        if self._fetch is None:
+                raise _NoTokenError(
+                    "Missing required bearer auth fields, needs to be set in config or custom function: "
+                    "bearer.auth.token"
+                )
+            more = {header: fields[key] for key, header in _HEADERS if key in fields}
+            return {**self._fixed, "Authorization": f"Bearer {fields['bearer.auth.token']}", **more}
+        if self._tokens is None:
             return self._fixed
-        with self._lock:
-            held = self._token
-        if held is None or (held[1] is not None and held[1] - _EARLY_MS < self._clock.wall_ms()):
-            held = self._fetch()
-            with self._lock:
-                self._token = held
-        return {**self._fixed, "Authorization": f"Bearer {held[0]}"}
+        return {**self._fixed, "Authorization": f"Bearer {self._tokens.get()}"}
 
     def forget(self) -> None:
         """Fetch a new token for the next request, because the last one was rejected."""
-        with self._lock:
-            self._token = None
+        if self._tokens is not None:
+            self._tokens.forget()
 
 
-def _needed(config: Mapping[str, Any], key: str, source: str) -> Any:
-    if config[key] is None:
-        raise ConfigError(f"bearer.auth.credentials.source = {source} needs {key}", key=key)
-    return config[key]
+def _ensure_given(config: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None:
+    missing = [key for key in keys if config[key] is None]
+    if missing:
+        raise ConfigError(
+            f"Missing required {what} configuration properties: {', '.join(missing)}, which {_SOURCE} = "
+            f"{config[_SOURCE]} needs",
+            key=missing[0],
+        )
 
 
-def _token_fetcher(
-    config: Mapping[str, Any], clock: Clock, tls: SslFactory | None
-) -> Callable[[], tuple[str, float | None]]:
-    url = _needed(config, "bearer.auth.issuer.endpoint.url", "OAUTHBEARER")
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError("bearer.auth.issuer.endpoint.url must be an http or https URL", key="url")
-    credentials = ClientCredentials(
-        _needed(config, "bearer.auth.client.id", "OAUTHBEARER"),
-        _needed(config, "bearer.auth.client.secret", "OAUTHBEARER"),
-        config["bearer.auth.scope"],
-    )
+def _token_endpoint(source: str, config: Mapping[str, Any], clock: Clock, tls: SslFactory | None) -> TokenEndpoint:
+    """Return the identity provider of OAUTHBEARER and OAUTHBEARER_AZURE_IMDS."""
+    is_azure = source == "OAUTHBEARER_AZURE_IMDS"
+    if not is_azure:
+        _ensure_given(config, ("bearer.auth.client.id", "bearer.auth.client.secret", _ISSUER), "OAuth")
+    elif config[_ISSUER] is None and config[_QUERY] is None:
+        raise ConfigError(f"{_QUERY} must be provided when {_ISSUER} isn't overridden", key=_QUERY)
+    url = config[_ISSUER] or AZURE_IMDS
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{_ISSUER}: Failed to parse token endpoint URL: {error}", key=_ISSUER) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{_ISSUER} must be an http or https URL", key=_ISSUER)
+    if is_azure and config[_QUERY]:
+        url = parts._replace(query=config[_QUERY], fragment="").geturl()
     settings = EndpointSettings(
         url,
         context=None if tls is None else lambda: tls.current().context,
         trust="set ssl.ca.location or ssl.truststore.location to the certificate of the authority that issued it",
-        proxy=None if config["proxy"] is None else config["proxy"].value,
+        proxy="" if is_azure else None if config["proxy"] is None else config["proxy"].value,
+        key=_ISSUER,
     )
-    endpoint = TokenEndpoint(settings, credentials.headers, credentials.form, {}, clock)
-    lock = threading.Lock()  # guards the endpoint, which is for one thread at a time
-
-    def fetch() -> tuple[str, float | None]:
-        with lock:
-            try:
-                token = endpoint.fetch()
-            except KafkaError as error:
-                raise OAuthTokenError(str(error)) from error
-        return token.value, token.expiry_ms
-
-    return fetch
+    if is_azure:
+        return TokenEndpoint(settings, lambda: {"Metadata": "true"}, None, {}, clock)
+    credentials = ClientCredentials(
+        config["bearer.auth.client.id"], config["bearer.auth.client.secret"], config["bearer.auth.scope"]
+    )
+    return TokenEndpoint(settings, credentials.headers, credentials.form, {}, clock)
 
 
 class _Connection(http.client.HTTPConnection):
@@ -346,6 +451,22 @@ class RestClient:
         for connections in getattr(self, "_idle", {}).values():  # of a client that was never closed
             for connection in connections:
                 connection.close()
+
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON that the registry has at a path. Raises as ``send``."""
+        return self.send("GET", path, query)
+
+    def post(self, path: str, body: Any, query: Mapping[str, Any] | None = None) -> Any:
+        """Send JSON to a path, and return the response's. Raises as ``send``."""
+        return self.send("POST", path, query, body)
+
+    def put(self, path: str, body: Any, query: Mapping[str, Any] | None = None) -> Any:
+        """Put JSON at a path, and return the response's. Raises as ``send``."""
+        return self.send("PUT", path, query, body)
+
+    def delete(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """Delete what is at a path, and return the JSON of the response. Raises as ``send``."""
+        return self.send("DELETE", path, query)
 
     def send(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Return the JSON of the response; None if it has no body.
@@ -443,8 +564,8 @@ class RestClient:
             prefix, path = url.path.partition("/apis/ccompat/")[0], path[1:]
         target = f"{prefix}/{path}"
         if self._proxy is not None and url.scheme == "http":
-            target = f"{url.scheme}://{url.host}:{url.port}{target}"
-            headers = {**headers, **self._proxy_headers, "Host": f"{url.host}:{url.port}"}
+            target = f"{url.scheme}://{url.address}{target}"
+            headers = {**headers, **self._proxy_headers, "Host": url.address}
         connection.request(method, target, data, headers)
         response = connection.getresponse()
         content = response.read(_MOST_BYTES + 1)
@@ -502,7 +623,7 @@ def _proxy(given: Password | None) -> tuple[_Url | None, dict[str, str]]:
     if parts.username is not None:
         pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
         headers["Proxy-Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-    return _Url("http", parts.hostname, port or 8080, ""), headers
+    return _Url("http", parts.hostname, port or 8080, "", ""), headers
 
 
 def _refusal(status: int, content: bytes, url: _Url, headers: Mapping[str, str]) -> SchemaRegistryError:

@@ -184,6 +184,11 @@ class SchemaRegistryClient:
         """The registry's addresses, for messages."""
         return self.rest.name
 
+    @property
+    def _rest_client(self) -> RestClient:
+        """``rest`` by confluent-kafka's name, which programs use for paths that have no method."""
+        return self.rest
+
     def config(self) -> dict[str, Any]:
         """Return the configuration that was given."""
         return self._conf
@@ -217,7 +222,7 @@ class SchemaRegistryClient:
         """
         number = self._global_ids.get(global_id)
         if number is None:
-            answer = self.rest.send("GET", f"{APICURIO}search/versions", {"globalId": global_id})
+            answer = self.rest.get(f"{APICURIO}search/versions", {"globalId": global_id})
             versions = answer.get("versions") if isinstance(answer, dict) else None
             if not versions:
                 raise SchemaRegistryError(404, 40403, f"No version has the global id {global_id}")
@@ -240,7 +245,7 @@ class SchemaRegistryClient:
 
         def ask() -> Schema:
             try:
-                made = Schema.from_dict(self.rest.send("GET", path, query))
+                made = Schema.from_dict(self.rest.get(path, query))
             except SchemaRegistryError as error:
                 if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
@@ -257,7 +262,7 @@ class SchemaRegistryClient:
 
         Apicurio takes schemas in that form, and then fails to return them in it. Raises ``failure`` for any other.
         """
-        made = Schema.from_dict(self.rest.send("GET", path, {**query, "format": None}))
+        made = Schema.from_dict(self.rest.get(path, {**query, "format": None}))
         try:
             base64.b64decode(made.schema_str or "-", validate=True)
         except ValueError:
@@ -275,7 +280,7 @@ class SchemaRegistryClient:
 
     def get_schema_types(self) -> list[str]:
         """Return the types of schemas that the registry supports."""
-        return list(self.rest.send("GET", "schemas/types"))
+        return list(self.rest.get("schemas/types"))
 
     def get_subjects_by_schema_id(
         self,
@@ -287,7 +292,7 @@ class SchemaRegistryClient:
     ) -> list[str]:
         """Return the subjects that a schema is registered for."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
-        return list(self.rest.send("GET", f"schemas/ids/{schema_id}/subjects", query))
+        return list(self.rest.get(f"schemas/ids/{schema_id}/subjects", query))
 
     def get_schema_versions(
         self,
@@ -299,9 +304,7 @@ class SchemaRegistryClient:
     ) -> list[SchemaVersion]:
         """Return the subjects and versions that a schema is registered as."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
-        return [
-            SchemaVersion.from_dict(row) for row in self.rest.send("GET", f"schemas/ids/{schema_id}/versions", query)
-        ]
+        return [SchemaVersion.from_dict(row) for row in self.rest.get(f"schemas/ids/{schema_id}/versions", query)]
 
     # --- subjects -----------------------------------------------------------------------------------------------------
 
@@ -326,7 +329,7 @@ class SchemaRegistryClient:
 
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions"
-            answer = self.rest.send("POST", path, {"normalize": normalize_schemas}, schema.to_dict())
+            answer = self.rest.post(path, schema.to_dict(), {"normalize": normalize_schemas})
             got = RegisteredSchema.from_dict(answer)
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
@@ -358,7 +361,7 @@ class SchemaRegistryClient:
         def ask() -> RegisteredSchema:
             query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
             got = RegisteredSchema.from_dict(
-                self.rest.send("POST", f"subjects/{quoted(subject_name)}", query, schema.to_dict())
+                self.rest.post(f"subjects/{quoted(subject_name)}", schema.to_dict(), query)
             )
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
@@ -383,14 +386,14 @@ class SchemaRegistryClient:
             "offset": offset,
             "limit": limit,
         }
-        return list(self.rest.send("GET", "subjects", query))
+        return list(self.rest.get("subjects", query))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
         """Delete a subject, and return the deleted versions. With ``permanent``, it cannot be restored."""
         path = f"subjects/{quoted(subject_name)}"
-        versions = list(self.rest.send("DELETE", path))
+        versions = list(self.rest.delete(path))
         if permanent:
-            versions = list(self.rest.send("DELETE", path, {"permanent": True}))
+            versions = list(self.rest.delete(path, {"permanent": True}))
         self._forget(subject_name)
         return versions
 
@@ -413,7 +416,7 @@ class SchemaRegistryClient:
             return found
 
         def ask() -> RegisteredSchema:
-            made = RegisteredSchema.from_dict(self.rest.send("GET", path, query))
+            made = RegisteredSchema.from_dict(self.rest.get(path, query))
             self._latest.put(key, made, self.latest_ttl_s)
             return made
 
@@ -432,7 +435,7 @@ class SchemaRegistryClient:
 
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions/{version}"
-            made = RegisteredSchema.from_dict(self.rest.send("GET", path, {"deleted": deleted, "format": fmt}))
+            made = RegisteredSchema.from_dict(self.rest.get(path, {"deleted": deleted, "format": fmt}))
             self._cache.put(key, made)
             return made
 
@@ -440,21 +443,21 @@ class SchemaRegistryClient:
 
     def get_referenced_by(self, subject_name: str, version: int | str = "latest") -> list[int]:
         """Return the ids of the schemas that refer to this one."""
-        return list(self.rest.send("GET", f"subjects/{quoted(subject_name)}/versions/{version}/referencedby"))
+        return list(self.rest.get(f"subjects/{quoted(subject_name)}/versions/{version}/referencedby"))
 
     def get_versions(
         self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Return the versions of a subject."""
         query = {"deleted": deleted, "deletedOnly": deleted_only, "offset": offset, "limit": limit}
-        return list(self.rest.send("GET", f"subjects/{quoted(subject_name)}/versions", query))
+        return list(self.rest.get(f"subjects/{quoted(subject_name)}/versions", query))
 
     def delete_version(self, subject_name: str, version: int, permanent: bool = False) -> int:
         """Delete a version of a subject, and return it."""
         path = f"subjects/{quoted(subject_name)}/versions/{version}"
-        found = self.rest.send("DELETE", path)
+        found = self.rest.delete(path)
         if permanent:
-            found = self.rest.send("DELETE", path, {"permanent": True})
+            found = self.rest.delete(path, {"permanent": True})
         self._forget(subject_name)
         return int(found)
 
@@ -464,11 +467,11 @@ class SchemaRegistryClient:
         """Set the compatibility of a subject, or the registry's default, and return the registry's response."""
         if level is None:
             raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
-        return dict(self.rest.send("PUT", _config_path(subject_name), body={"compatibility": level.upper()}))
+        return dict(self.rest.put(_config_path(subject_name), {"compatibility": level.upper()}))
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """Return the compatibility of a subject, or the registry's default."""
-        return str(self.rest.send("GET", _config_path(subject_name))["compatibilityLevel"])
+        return str(self.rest.get(_config_path(subject_name))["compatibilityLevel"])
 
     def test_compatibility(
         self,
@@ -494,7 +497,7 @@ class SchemaRegistryClient:
         ``version`` None checks all versions that the subject's compatibility covers.
         """
         path = f"compatibility/subjects/{quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
-        found = self.rest.send("POST", path, {"normalize": normalize, "verbose": verbose}, schema.to_dict())
+        found = self.rest.post(path, schema.to_dict(), {"normalize": normalize, "verbose": verbose})
         if found["is_compatible"]:
             return []
         return [str(line) for line in found.get("messages") or ()] or ["it is not compatible"]
@@ -508,40 +511,40 @@ class SchemaRegistryClient:
     def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> ServerConfig:
         """Set the configuration of a subject, or of the registry."""
         body = (config or ServerConfig()).to_dict()
-        return ServerConfig.from_dict(self.rest.send("PUT", _config_path(subject_name), body=body))
+        return ServerConfig.from_dict(self.rest.put(_config_path(subject_name), body))
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
         """Return the configuration of a subject, or of the registry."""
-        return ServerConfig.from_dict(self.rest.send("GET", _config_path(subject_name)))
+        return ServerConfig.from_dict(self.rest.get(_config_path(subject_name)))
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
         """Delete the configuration of a subject, or of the registry, and return it."""
-        return ServerConfig.from_dict(self.rest.send("DELETE", _config_path(subject_name)))
+        return ServerConfig.from_dict(self.rest.delete(_config_path(subject_name)))
 
     def get_mode(self, subject_name: str) -> str:
         """Return the mode of a subject, such as READWRITE."""
-        return str(self.rest.send("GET", f"mode/{quoted(subject_name)}")["mode"])
+        return str(self.rest.get(f"mode/{quoted(subject_name)}")["mode"])
 
     def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
         """Set the mode of a subject."""
         path = f"mode/{quoted(subject_name)}"
-        return str(self.rest.send("PUT", path, {"force": force}, {"mode": mode})["mode"])
+        return str(self.rest.put(path, {"mode": mode}, {"force": force})["mode"])
 
     def delete_mode(self, subject_name: str) -> str:
         """Delete the mode of a subject, and return it."""
-        return str(self.rest.send("DELETE", f"mode/{quoted(subject_name)}")["mode"])
+        return str(self.rest.delete(f"mode/{quoted(subject_name)}")["mode"])
 
     def get_global_mode(self) -> str:
         """Return the registry's mode."""
-        return str(self.rest.send("GET", "mode")["mode"])
+        return str(self.rest.get("mode")["mode"])
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:
         """Set the registry's mode."""
-        return str(self.rest.send("PUT", "mode", {"force": force}, {"mode": mode})["mode"])
+        return str(self.rest.put("mode", {"mode": mode}, {"force": force})["mode"])
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Return the names of the registry's contexts."""
-        return list(self.rest.send("GET", "contexts", {"offset": offset, "limit": limit}))
+        return list(self.rest.get("contexts", {"offset": offset, "limit": limit}))
 
     def get_associations_by_resource_name(
         self,
@@ -562,11 +565,11 @@ class SchemaRegistryClient:
             "limit": limit,
         }
         path = f"associations/resources/{quoted(resource_namespace)}/{quoted(resource_name)}"
-        return [Association.from_dict(row) for row in self.rest.send("GET", path, query)]
+        return [Association.from_dict(row) for row in self.rest.get(path, query)]
 
     def create_association(self, request: AssociationCreateOrUpdateRequest) -> AssociationResponse:
         """Associate a resource, such as a topic, with subjects."""
-        return AssociationResponse.from_dict(self.rest.send("POST", "associations", body=request.to_dict()))
+        return AssociationResponse.from_dict(self.rest.post("associations", request.to_dict()))
 
     def delete_associations(
         self,
@@ -581,7 +584,7 @@ class SchemaRegistryClient:
             "associationType": list(association_types or ()) or None,
             "cascadeLifecycle": cascade_lifecycle,
         }
-        self.rest.send("DELETE", f"associations/resources/{quoted(resource_id)}", query)
+        self.rest.delete(f"associations/resources/{quoted(resource_id)}", query)
 
     # --- caches -------------------------------------------------------------------------------------------------------
 

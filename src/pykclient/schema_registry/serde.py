@@ -317,6 +317,8 @@ class BaseSerde:
     #: The format of schemas' texts to ask for.
     _fmt: str | None = None
     _is_writing = False
+    #: The form of the indexes of messages.
+    _zigzag = True
 
     def __init__(
         self,
@@ -518,6 +520,7 @@ class BaseSerializer(BaseSerde):
 
     def _plan_for(self, subject: str | None, number: int | None, guid: str | None, schema: Schema) -> Plan:
         schema_id = SchemaId(self.schema_type, number, guid, self._indexes())
+        schema_id.zigzag = self._zigzag
         codec = self._codec(schema)
         inline = None if self._inline_execution == "DISABLED" else self._inline(codec)
         return Plan(subject, schema_id, schema, schema, codec, is_writing=True, inline=inline, tags_of=self._tags)
@@ -731,6 +734,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
 
     def _begin(self, data: bytes, ctx: SerializationContext | None) -> tuple[SchemaId, bytes]:
         schema_id = SchemaId(self.schema_type)
+        schema_id.zigzag = self._zigzag
         try:
             return schema_id, decoded_by(self._read_id, data, ctx, schema_id)
         except SerializationError as error:

@@ -40,7 +40,7 @@ _MOST_BYTES: Final = 1 << 28
 class SchemaId:
     """The id of a schema as a record has it, and Protobuf's indexes of the message (confluent-kafka: SchemaId)."""
 
-    __slots__ = ("guid", "id", "is_global", "is_glue", "message_indexes", "schema_type")
+    __slots__ = ("guid", "id", "is_global", "is_glue", "message_indexes", "schema_type", "zigzag")
 
     def __init__(
         self,
@@ -57,6 +57,8 @@ class SchemaId:
         self.is_glue = False
         #: True if ``id`` is the global id of a version in Apicurio's registry.
         self.is_global = False
+        #: False if the indexes are unsigned numbers, as old versions of confluent-kafka wrote them.
+        self.zigzag = True
 
     def __str__(self) -> str:
         if self.is_global:
@@ -103,7 +105,7 @@ class SchemaId:
                 f"Invalid magic byte {magic}: the record was not written with a schema registry's serializer"
             )
         if self.schema_type == "PROTOBUF":
-            self.message_indexes, pos = read_indexes(data, pos)
+            self.message_indexes, pos = read_indexes(data, pos, self.zigzag)
         return pos
 
     def id_to_bytes(self) -> bytes:
@@ -119,14 +121,14 @@ class SchemaId:
         return bytes((MAGIC_BYTE_V1,)) + self.guid.bytes + self._indexes()
 
     def _indexes(self) -> bytes:
-        return b"" if self.message_indexes is None else write_indexes(self.message_indexes)
+        return b"" if self.message_indexes is None else write_indexes(self.message_indexes, self.zigzag)
 
 
-def write_indexes(indexes: Sequence[int]) -> bytes:
-    """Return the number of indexes and each of them as zigzag varints; for the first message, one byte 0."""
+def write_indexes(indexes: Sequence[int], zigzag: bool = True) -> bytes:
+    """Return the number of indexes and each of them as varints; for the first message, one byte 0."""
     if list(indexes) == [0]:
         return b"\x00"
-    return b"".join(_varint(number << 1 ^ number >> 63) for number in (len(indexes), *indexes))
+    return b"".join(_varint(number << 1 ^ number >> 63 if zigzag else number) for number in (len(indexes), *indexes))
 
 
 def _varint(number: int) -> bytes:
@@ -138,27 +140,27 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
-def read_indexes(data: bytes, pos: int) -> tuple[list[int], int]:
+def read_indexes(data: bytes, pos: int, zigzag: bool = True) -> tuple[list[int], int]:
     """Return the indexes of a message at ``pos``, and the position after them.
 
     Raises:
         SerializationError: the bytes end, or there are too many indexes.
     """
-    count, pos = _read_index(data, pos)
+    count, pos = _read_index(data, pos, zigzag)
     if count == 0:
         return [0], pos
     if not 0 < count <= _MOST_INDEXES:
         raise SerializationError("Invalid msgidx array length")
     found = []
     for _ in range(count):
-        index, pos = _read_index(data, pos)
+        index, pos = _read_index(data, pos, zigzag)
         found.append(index)
     return found, pos
 
 
-def _read_index(data: bytes, pos: int) -> tuple[int, int]:
+def _read_index(data: bytes, pos: int, zigzag: bool) -> tuple[int, int]:
     value, pos = read_varint(data, pos)
-    return value >> 1 ^ -(value & 1), pos
+    return (value >> 1 ^ -(value & 1) if zigzag else value), pos
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:

@@ -42,12 +42,13 @@ def opener(
 ) -> urllib.request.OpenerDirector:
     """Return an opener for ``http`` and, with ``context``, which returns the context of a connection, for ``https``.
 
-    ``proxy`` is the URL of an HTTP proxy; without one, the environment may name it.
+    ``proxy`` is the URL of an HTTP proxy; without one, the environment may name it; an empty one is none.
 
     The ``timeout`` of its ``open`` is that of the whole response.
     It does not follow redirects, so that credentials are not sent to another address.
     """
-    proxies = () if proxy is None else (urllib.request.ProxyHandler({"http": proxy, "https": proxy}),)
+    given = {"http": proxy, "https": proxy} if proxy else {}
+    proxies = () if proxy is None else (urllib.request.ProxyHandler(given),)
     return urllib.request.build_opener(*proxies, _NoRedirects, _HttpHandler(clock), _HttpsHandler(clock, context))
 
 
@@ -196,7 +197,8 @@ class EndpointSettings(NamedTuple):
     """The address of an identity provider, the limits of requests to it, and how its certificate is verified.
 
     ``context`` returns the TLS context of a connection. ``trust`` says how to make it trust another authority.
-    ``remark`` is added to errors about refused credentials. ``proxy`` is the URL of an HTTP proxy.
+    ``remark`` is added to errors about refused credentials. ``proxy`` is the URL of an HTTP proxy. ``key`` is the
+    setting with the address, for errors.
     """
 
     url: str
@@ -207,6 +209,7 @@ class EndpointSettings(NamedTuple):
     trust: str = TRUST
     remark: str = ""
     proxy: str | None = None
+    key: str = _URL
 
 
 class ClientCredentials(NamedTuple):
@@ -277,11 +280,12 @@ class TokenEndpoint:
         self,
         settings: EndpointSettings,
         headers: Callable[[], Mapping[str, str]],
-        form: Callable[[], Mapping[str, str]],
+        form: Callable[[], Mapping[str, str]] | None,
         extensions: Mapping[str, str],
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
+        """Without ``form``, the request is a GET, as of services on the machine itself."""
         self._settings = settings
         self._headers = headers
         self._form = form
@@ -310,19 +314,19 @@ class TokenEndpoint:
                 if self._clock.now_ms() + wait_ms - start_ms > limit_ms:
                     took_s = (self._clock.now_ms() - start_ms) / 1000
                     raise SaslAuthenticationError(
-                        f"no token from {self._name} after {took_s:.1f} s: {error}; check "
-                        "sasl.oauthbearer.token.endpoint.url and whether the identity provider is up"
+                        f"no token from {self._name} after {took_s:.1f} s: {error}; check {settings.key} and whether "
+                        "the identity provider is up"
                     ) from error.__cause__
                 self._clock.sleep_ms(wait_ms)
                 backoff_ms = min(backoff_ms * 2, limit_ms)
 
     def _attempt(self) -> BearerToken:
-        request = urllib.request.Request(  # noqa: S310 - the configuration allows http and https only
-            self._settings.url,
-            urllib.parse.urlencode(self._form()).encode(),
-            {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded", **self._headers()},
-            method="POST",
-        )
+        headers = {"Accept": "application/json", **self._headers()}
+        form = None
+        if self._form is not None:
+            form = urllib.parse.urlencode(self._form()).encode()
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        request = urllib.request.Request(self._settings.url, form, headers)  # noqa: S310 - http and https only
         try:
             with self._opener.open(request, timeout=self._settings.timeout_ms / 1000) as response:
                 body = response.read(_MOST_BYTES + 1)
@@ -332,8 +336,8 @@ class TokenEndpoint:
             if error.code in _REDIRECTS:
                 raise SaslAuthenticationError(
                     f"{self._name} redirects to {_target_of(error)} (status {error.code}), which the client does not "
-                    f"follow, as it would send its credentials there: set {_URL} to the address of the token endpoint "
-                    "itself"
+                    f"follow, as it would send its credentials there: set {self._settings.key} to the address of the "
+                    "token endpoint itself"
                 ) from None
             if error.code in _RETRIABLE:
                 raise _RetriableError(problem) from None
@@ -352,10 +356,10 @@ class TokenEndpoint:
     def _tls_problem(self, error: ssl.SSLError) -> str | None:
         """Return the reason if no retry can help."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            name = f"use a host name that the certificate has in {_URL}"
+            name = f"use a host name that the certificate has in {self._settings.key}"
             return verification_text(error, self._name, self._host, trust=self._settings.trust, name=name)
         if speaks_no_tls(error):
-            return f"{self._name} does not speak TLS: check the port in {_URL}, or begin it with http://"
+            return f"{self._name} does not speak TLS: check the port in {self._settings.key}, or begin it with http://"
         return None
 
     def _token_in(self, body: bytes) -> BearerToken:
