@@ -382,8 +382,8 @@ _CONSUMER_GROUPS = tuple(
         (
             "the partitions of a member that leaves stay taken",
             "testing/group/modern_groups",
-            "        self._count(member.current, -1)\n        member.cancel_timers()\n",
-            "        member.cancel_timers()\n",
+            '            del self.static_members[member.instance_id or ""]\n        self._count(member.current, -1)\n',
+            '            del self.static_members[member.instance_id or ""]\n',
         ),
         (
             "the session of a member of a consumer group never expires",

@@ -4,5 +4,5 @@
 - ``modern_groups``, ``consumer_group_manager``, ``share_group_manager``, ``server_assignors``: groups with server-side
   assignment
 - ``group_metadata_manager``, ``group_offsets``: storage, and committed offsets
-- ``group_records``, ``consumer_group_records``, ``share_group_records``: the records of __consumer_offsets
+- ``group_records``: the records of __consumer_offsets
 """

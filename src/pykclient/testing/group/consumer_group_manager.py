@@ -35,8 +35,7 @@ from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykclient.protocol.wire import Reader, Writer
-from pykclient.testing.group import consumer_group_records as records_of
-from pykclient.testing.group.consumer_group_records import KeyValue
+from pykclient.testing.coordinator_log import KeyValue
 from pykclient.testing.group.group_metadata import (
     CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER_ID,
@@ -45,6 +44,7 @@ from pykclient.testing.group.group_metadata import (
     SyncCallback,
 )
 from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, JoinAttempt
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS
 from pykclient.testing.group.modern_groups import (
     LEFT_STATIC_EPOCH,
     MEMBER_STABLE as STABLE,
@@ -55,7 +55,6 @@ from pykclient.testing.group.modern_groups import (
     ConsumerGroupMember,
     CurrentAssignment,
     Partitions,
-    Topics,
     hash_of,
 )
 from pykclient.testing.group.server_assignors import ASSIGNORS
@@ -240,14 +239,14 @@ class ConsumerGroupManager:
         if left is not None:
             # It keeps the place and the partitions of the one that left.
             target = group.targets.get(left.member_id, {})
-            records += records_of.member_tombstones(group.group_id, left.member_id)
+            records += RECORDS.member_tombstones(group.group_id, left.member_id)
             group.remove(left)
             member.copy_settings(left)
             group.targets[member.member_id] = target
             group.add(member)
-            records.append(records_of.member_record(group.group_id, member))
-            records.append(records_of.member_target_record(group.group_id, member.member_id, target))
-            records.append(records_of.member_current_record(group.group_id, member.member_id, member.current))
+            records.append(RECORDS.member_record(group.group_id, member))
+            records.append(RECORDS.member_target_record(group.group_id, member.member_id, target))
+            records.append(RECORDS.member_current_record(group.group_id, member))
         else:
             group.add(member)
         self._log.info("%r: %r joins", group, member)
@@ -267,7 +266,7 @@ class ConsumerGroupManager:
         is_new = member.member_id not in group.targets
         member.update(body, client_id, client_host)
         if member.settings() != before:
-            records.append(records_of.member_record(group.group_id, member))
+            records.append(RECORDS.member_record(group.group_id, member))
         if member.topic_regex and member.topic_regex not in group.regexes:
             group.is_metadata_stale = True
         return is_new or (member.topic_names, member.topic_regex) != topics
@@ -279,20 +278,20 @@ class ConsumerGroupManager:
         wall_ms = self._broker.loop.wall_ms
         if is_changed or group.is_metadata_stale:
             self._match(group, records)
-            topics = self._topics(group)
+            topics = group.known_topics(self._metadata_cache)
             hash = hash_of(topics)
             if is_changed or hash != group.metadata_hash:
                 group.metadata_hash = hash
                 group.group_epoch += 1
-                records.append(records_of.group_record(group))
+                records.append(RECORDS.group_record(group))
             group.is_metadata_stale = False
         if group.group_epoch > group.assignment_epoch:
             before = dict(group.targets)
-            group.assign(self._topics(group), next(iter(ASSIGNORS)))
+            group.assign(group.known_topics(self._metadata_cache), next(iter(ASSIGNORS)))
             for member_id, target in group.targets.items():
                 if before.get(member_id) != target:
-                    records.append(records_of.member_target_record(group.group_id, member_id, target))
-            records.append(records_of.target_record(group, wall_ms))
+                    records.append(RECORDS.member_target_record(group.group_id, member_id, target))
+            records.append(RECORDS.target_record(group, wall_ms))
             self._log.info("%r: assigned anew", group)
 
     def _match(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
@@ -305,16 +304,7 @@ class ConsumerGroupManager:
             matches = frozenset(topic for topic in topics if pattern.fullmatch(topic))
             if group.regexes.get(regex) != matches:
                 group.regexes[regex] = matches
-                records.append(records_of.regex_record(group.group_id, regex, matches, self._broker.loop.wall_ms))
-
-    def _topics(self, group: ConsumerGroup) -> Topics:
-        cache = self._metadata_cache
-        topics = {}
-        for topic in sorted(group.subscribed_topics):
-            count = cache.num_partitions(topic)
-            if count:
-                topics[topic] = cache.topic_id(topic), count
-        return topics
+                records.append(RECORDS.regex_record(group.group_id, regex, matches, self._broker.loop.wall_ms))
 
     def reconcile(
         self, group: ConsumerGroup, member: ConsumerGroupMember, reported: Partitions | None, records: list[KeyValue]
@@ -326,7 +316,7 @@ class ConsumerGroupManager:
             return
         if current != member.current:
             group.advance(member, current)
-            records.append(records_of.member_current_record(group.group_id, member.member_id, current))
+            records.append(RECORDS.member_current_record(group.group_id, member))
             self._log.debug("%r: %r has %s", group, member, current)
         if member.classic is not None:
             return  # it has a time limit for each of its requests
@@ -399,7 +389,7 @@ class ConsumerGroupManager:
         self._log.info("%r: %r leaves for a while", group, member)
         # What it was to give up is free now.
         group.advance(member, member.current._replace(epoch=LEFT_STATIC_EPOCH, pending_revocation={}))
-        record = records_of.member_current_record(group.group_id, member.member_id, member.current)
+        record = RECORDS.member_current_record(group.group_id, member)
         self.write(group, [record], written)
 
     def remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
@@ -408,14 +398,14 @@ class ConsumerGroupManager:
         group.remove(member)
         if self.may_downgrade(group):
             group.group_epoch += 1
-            classic = self.downgrade(group, records_of.member_tombstones(group.group_id, member.member_id), then)
+            classic = self.downgrade(group, RECORDS.member_tombstones(group.group_id, member.member_id), then)
             self._rebalance.prepare_rebalance(classic, "its last member of the consumer protocol is gone")
             return
         group.group_epoch += 1
-        records = records_of.member_tombstones(group.group_id, member.member_id)
-        topics = self._topics(group)
+        records = RECORDS.member_tombstones(group.group_id, member.member_id)
+        topics = group.known_topics(self._metadata_cache)
         group.metadata_hash = hash_of(topics)
-        records.append(records_of.group_record(group))
+        records.append(RECORDS.group_record(group))
         self.write(group, records, then)
 
     # --- members of the other protocol
@@ -472,7 +462,7 @@ class ConsumerGroupManager:
     def write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
         """Append the records; call ``then`` with an error code or 0 when all changes are in the log."""
         wall_ms = self._broker.loop.wall_ms
-        group.write(self._manager.store_records, records, lambda: records_of.all_records(group, wall_ms), then)
+        group.write(self._manager.store_records, records, lambda: RECORDS.all_records(group, wall_ms), then)
 
 
 def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
@@ -645,7 +635,7 @@ class ClassicProtocolMembers:
             classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
         )
         if member.settings() != before:
-            records.append(records_of.member_record(group.group_id, member))
+            records.append(RECORDS.member_record(group.group_id, member))
         groups.refresh(group, is_new or member.topic_names != topics, records)
         owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
         groups.reconcile(group, member, owned, records)

@@ -11,10 +11,10 @@ from pykclient.record.control_record import ControlRecordType, EndTransactionMar
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
-from pykclient.testing.group import consumer_group_records, group_records, share_group_records
+from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupMetadata
 from pykclient.testing.group.group_offsets import CommittedOffset
-from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS, GROUP_METADATA_TOPIC, SHARE_GROUP_RECORDS
 from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
 from pykclient.types import TopicPartition
 
@@ -406,8 +406,8 @@ class _LoadedGroups:
     ) -> None:
         if (
             record.key is None
-            or consumer_group_records.read_into(self.consumer_groups, record.key, record.value, self._wall_ms)
-            or share_group_records.read_into(self.share_groups, record.key, record.value, self._wall_ms)
+            or CONSUMER_GROUP_RECORDS.read_into(self.consumer_groups, record.key, record.value, self._wall_ms)
+            or SHARE_GROUP_RECORDS.read_into(self.share_groups, record.key, record.value, self._wall_ms)
         ):
             return
         key = group_records.read_key(record.key)
@@ -441,9 +441,9 @@ class _LoadedGroups:
 def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
     """Return the records that remove a group with its members, but not its offsets."""
     if isinstance(group, ConsumerGroup):
-        return consumer_group_records.group_tombstones(group)
+        return CONSUMER_GROUP_RECORDS.group_tombstones(group)
     if isinstance(group, ShareGroup):
-        return share_group_records.group_tombstones(group)
+        return SHARE_GROUP_RECORDS.group_tombstones(group)
     if not group.generation_id:
         return []  # it only ever stored offsets
     return [(group_records.group_metadata_key(group.group_id), None)]

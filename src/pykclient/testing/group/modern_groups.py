@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from pykclient.errors import (
     CoordinatorNotAvailableError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
     from pykclient.testing.coordinator_log import KeyValue
     from pykclient.testing.event_loop import TimerHandle
+    from pykclient.testing.metadata_cache import MetadataCache
 
 #: The group's epoch is newer than that of the target assignment.
 ASSIGNING: Final = GroupState("Assigning")
@@ -49,8 +50,35 @@ Topics = Mapping[str, tuple["UUID", int]]
 Store = Callable[[str, "list[KeyValue]", Callable[[int], None]], None]
 
 
-class ModernGroup:
-    """The epochs and writes of a group whose members only send heartbeats.
+#: Partitions by topic id.
+Partitions = Mapping["UUID", frozenset[int]]
+
+
+class ModernGroupMember:
+    """A member of either kind of group. Thread: loop."""
+
+    __slots__ = ("client_host", "client_id", "member_id", "rack_id", "session_timer", "topic_names")
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.rack_id: str | None = None
+        self.client_id = ""
+        self.client_host = ""
+        self.topic_names: frozenset[str] = frozenset()
+        self.session_timer: TimerHandle | None = None
+
+    def cancel_timers(self) -> None:
+        """Cancel the timer of the session."""
+        if self.session_timer is not None:
+            self.session_timer.cancel()
+            self.session_timer = None
+
+
+M = TypeVar("M", bound=ModernGroupMember)
+
+
+class ModernGroup(Generic[M]):
+    """The members, epochs and writes of a group whose members only send heartbeats.
 
     The group's epoch rises when its members, their subscriptions or the subscribed topics change; then the target is
     assigned anew, in that epoch. ``is_behind_log`` is True if an append has failed, so that the log lacks a part of
@@ -66,9 +94,11 @@ class ModernGroup:
         "is_behind_log",
         "is_dead",
         "is_metadata_stale",
+        "members",
         "metadata_hash",
         "offsets",
         "state_timestamp_ms",
+        "targets",
     )
 
     protocol_type: ClassVar[str]
@@ -76,6 +106,9 @@ class ModernGroup:
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
         self.group_id = group_id
+        self.members: dict[str, M] = {}
+        #: The target assignment, by member.
+        self.targets: dict[str, Partitions] = {}
         self.group_epoch = 0
         self.assignment_epoch = 0
         self.metadata_hash = 0
@@ -90,7 +123,50 @@ class ModernGroup:
     @property
     def has_members(self) -> bool:
         """True if the group has members."""
-        raise NotImplementedError
+        return bool(self.members)
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics that members read."""
+        return frozenset(topic for member in self.members.values() for topic in self.topics_of(member))
+
+    def topics_of(self, member: M) -> frozenset[str]:
+        """Return the topics that a member subscribes to."""
+        return member.topic_names
+
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        """Return whether the members read a topic."""
+        return topic in self.subscribed_topics
+
+    def known_topics(self, cache: MetadataCache) -> Topics:
+        """Return those of the subscribed topics that exist."""
+        return {
+            topic: (cache.topic_id(topic), count)
+            for topic in sorted(self.subscribed_topics)
+            if (count := cache.num_partitions(topic))
+        }
+
+    def existing_member(self, member_id: str) -> M:
+        """Return the member.
+
+        Raises:
+            UnknownMemberIdError: there is no such member.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def remove(self, member: M) -> None:
+        """Remove a member with its target."""
+        self.members.pop(member.member_id, None)
+        self.targets.pop(member.member_id, None)
+        member.cancel_timers()
+
+    def cancel_timers(self) -> None:
+        """Cancel the timers of all members."""
+        for member in self.members.values():
+            member.cancel_timers()
 
     @property
     def generation_id(self) -> int:
@@ -187,9 +263,6 @@ def hash_of(topics: Topics) -> int:
     return zlib.crc32(text.encode()) if text else 0
 
 
-#: Partitions by topic id.
-Partitions = Mapping["UUID", frozenset[int]]
-
 #: The values in records of ConsumerGroupCurrentMemberAssignment.
 MEMBER_STABLE: Final = 1
 
@@ -278,7 +351,7 @@ def _overlaps(reported: Partitions | None, revoked: Partitions) -> bool:
     return any(reported.get(topic_id, frozenset()) & partitions for topic_id, partitions in revoked.items())
 
 
-class ConsumerGroupMember:
+class ConsumerGroupMember(ModernGroupMember):
     """A member of a consumer group (Java: ConsumerGroupMember).
 
     ``classic`` is None if it uses the consumer protocol. ``rebalance_timer`` limits the time to give up partitions or,
@@ -287,33 +360,22 @@ class ConsumerGroupMember:
 
     __slots__ = (
         "classic",
-        "client_host",
-        "client_id",
         "current",
         "instance_id",
-        "member_id",
-        "rack_id",
         "rebalance_timeout_ms",
         "rebalance_timer",
         "server_assignor",
-        "session_timer",
-        "topic_names",
         "topic_regex",
     )
 
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
-        self.member_id = member_id
+        super().__init__(member_id)
         self.instance_id = instance_id
-        self.rack_id: str | None = None
-        self.client_id = ""
-        self.client_host = ""
         self.rebalance_timeout_ms = -1
-        self.topic_names: frozenset[str] = frozenset()
         self.topic_regex = ""
         self.server_assignor: str | None = None
         self.classic: ClassicProtocol | None = None
         self.current = CurrentAssignment()
-        self.session_timer: TimerHandle | None = None
         self.rebalance_timer: TimerHandle | None = None
 
     def settings(self) -> tuple[object, ...]:
@@ -376,9 +438,7 @@ class ConsumerGroupMember:
 
     def cancel_timers(self) -> None:
         """Cancel the timers of the session and of a rebalance."""
-        if self.session_timer is not None:
-            self.session_timer.cancel()
-            self.session_timer = None
+        super().cancel_timers()
         self.cancel_rebalance_timer()
 
     def cancel_rebalance_timer(self) -> None:
@@ -396,22 +456,20 @@ class ConsumerGroupMember:
 _COMMIT_WITH_MEMBER_EPOCH: Final = 9
 
 
-class ConsumerGroup(ModernGroup):
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """Members, target assignment and offsets of one group (Java: ConsumerGroup).
 
     Each member reaches its target by its heartbeats. Thread: loop.
     """
 
-    __slots__ = ("_owners", "members", "regexes", "static_members", "targets")
+    __slots__ = ("_owners", "regexes", "static_members")
 
     protocol_type = "consumer"
     uses_consumer_protocol = True
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
         super().__init__(group_id, now_wall_ms)
-        self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        self.targets: dict[str, Partitions] = {}
         #: The topics that match each regular expression of a member.
         self.regexes: dict[str, frozenset[str]] = {}
         #: The members that own a partition or still have to give it up.
@@ -433,23 +491,9 @@ class ConsumerGroup(ModernGroup):
                 return RECONCILING
         return STABLE
 
-    @property
-    def has_members(self) -> bool:
-        """True if the group has members."""
-        return bool(self.members)
-
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics that members read."""
-        return frozenset(topic for member in self.members.values() for topic in self.topics_of(member))
-
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
         """Return the topics that a member subscribes to, by name or by regular expression."""
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
-
-    def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Return whether the members read a topic."""
-        return topic in self.subscribed_topics
 
     # --- members
 
@@ -462,12 +506,10 @@ class ConsumerGroup(ModernGroup):
 
     def remove(self, member: ConsumerGroupMember) -> None:
         """Remove a member with its partitions and its target."""
-        self.members.pop(member.member_id, None)
-        self.targets.pop(member.member_id, None)
+        super().remove(member)
         if self.static_members.get(member.instance_id or "") == member.member_id:
             del self.static_members[member.instance_id or ""]
         self._count(member.current, -1)
-        member.cancel_timers()
 
     def advance(self, member: ConsumerGroupMember, current: CurrentAssignment) -> None:
         """Advance a member towards its target."""
@@ -526,23 +568,7 @@ class ConsumerGroup(ModernGroup):
                 shared.intersection_update(name for name, _ in member.classic.protocols)
         return protocol_type == self.protocol_type and bool(shared)
 
-    def cancel_timers(self) -> None:
-        """Cancel the timers of all members."""
-        for member in self.members.values():
-            member.cancel_timers()
-
     # --- permissions
-
-    def existing_member(self, member_id: str) -> ConsumerGroupMember:
-        """Return the member.
-
-        Raises:
-            UnknownMemberIdError: there is no such member.
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def static_member(self, instance_id: str, member_id: str) -> ConsumerGroupMember:
         """Return the member with this instance id.
@@ -652,31 +678,16 @@ def _is_subset(reported: Partitions, assigned: Partitions) -> bool:
     return all(partitions <= assigned.get(topic_id, frozenset()) for topic_id, partitions in reported.items())
 
 
-class ShareGroupMember:
+class ShareGroupMember(ModernGroupMember):
     """A member of a share group (Java: ShareGroupMember). Thread: loop."""
 
-    __slots__ = (
-        "assigned",
-        "client_host",
-        "client_id",
-        "epoch",
-        "member_id",
-        "previous_epoch",
-        "rack_id",
-        "session_timer",
-        "topic_names",
-    )
+    __slots__ = ("assigned", "epoch", "previous_epoch")
 
     def __init__(self, member_id: str) -> None:
-        self.member_id = member_id
-        self.rack_id: str | None = None
-        self.client_id = ""
-        self.client_host = ""
-        self.topic_names: frozenset[str] = frozenset()
+        super().__init__(member_id)
         self.epoch = 0
         self.previous_epoch = -1
         self.assigned: Partitions = MappingProxyType({})
-        self.session_timer: TimerHandle | None = None
 
     def settings(self) -> tuple[object, ...]:
         """Return the fields of the member's metadata record."""
@@ -691,12 +702,6 @@ class ShareGroupMember:
         if body.subscribed_topic_names is not None:
             self.topic_names = frozenset(body.subscribed_topic_names)
 
-    def cancel_timers(self) -> None:
-        """Cancel the timer of the session."""
-        if self.session_timer is not None:
-            self.session_timer.cancel()
-            self.session_timer = None
-
     def __repr__(self) -> str:
         return f"<member {self.member_id}, epoch {self.epoch}>"
 
@@ -708,22 +713,20 @@ class SharedTopic(NamedTuple):
     partitions: frozenset[int]
 
 
-class ShareGroup(ModernGroup):
+class ShareGroup(ModernGroup[ShareGroupMember]):
     """The members and the target assignment of a share group, and the progress of its state (Java: ShareGroup).
 
     Before a partition is assigned, its state must be initialized in a share coordinator. Topics are ``initializing``,
     then ``initialized``, and ``deleting`` while their state is being deleted. Thread: loop.
     """
 
-    __slots__ = ("deleting", "initialized", "initializing", "members", "targets")
+    __slots__ = ("deleting", "initialized", "initializing")
 
     protocol_type: ClassVar[str] = "share"
     uses_consumer_protocol: ClassVar[bool] = False
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
         super().__init__(group_id, now_wall_ms)
-        self.members: dict[str, ShareGroupMember] = {}
-        self.targets: dict[str, Partitions] = {}
         self.initializing: dict[UUID, SharedTopic] = {}
         self.initialized: dict[UUID, SharedTopic] = {}
         self.deleting: dict[UUID, str] = {}
@@ -737,27 +740,7 @@ class ShareGroup(ModernGroup):
             return DEAD
         return STABLE if self.members else EMPTY
 
-    @property
-    def has_members(self) -> bool:
-        """True if the group has members."""
-        return bool(self.members)
-
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics that members read."""
-        return frozenset(topic for member in self.members.values() for topic in member.topic_names)
-
-    def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Return whether the members read a topic."""
-        return topic in self.subscribed_topics
-
     # --- members
-
-    def remove(self, member: ShareGroupMember) -> None:
-        """Remove a member with its target."""
-        self.members.pop(member.member_id, None)
-        self.targets.pop(member.member_id, None)
-        member.cancel_timers()
 
     def assign(self, topic_ids: Mapping[str, UUID]) -> None:
         """Assign the initialized partitions anew, in the group's epoch. ``topic_ids`` has the topics that exist."""
@@ -789,11 +772,6 @@ class ShareGroup(ModernGroup):
             for topic_id, topic in self.initialized.items()
         )
 
-    def cancel_timers(self) -> None:
-        """Cancel the timers of all members."""
-        for member in self.members.values():
-            member.cancel_timers()
-
     # --- the state of partitions
 
     def begin_initialization(self, topics: Mapping[UUID, SharedTopic]) -> None:
@@ -813,17 +791,6 @@ class ShareGroup(ModernGroup):
                 _add(self.initialized, topic_id, topic)
 
     # --- permissions
-
-    def existing_member(self, member_id: str) -> ShareGroupMember:
-        """Return the member.
-
-        Raises:
-            UnknownMemberIdError: there is no such member.
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def validate_epoch(self, member: ShareGroupMember, epoch: int) -> None:
         """Check the epoch of a heartbeat. 0 joins again.

@@ -17,8 +17,8 @@ from pykclient.errors import (
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from pykclient.testing.group import share_group_records as records_of
-from pykclient.testing.group.modern_groups import Partitions, SharedTopic, ShareGroup, ShareGroupMember, Topics, hash_of
+from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS
+from pykclient.testing.group.modern_groups import Partitions, SharedTopic, ShareGroup, ShareGroupMember, hash_of
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.share.in_flight_records import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
@@ -182,7 +182,7 @@ class ShareGroupManager:
         topics = self._uninitialized(group)
         if topics:
             group.begin_initialization(topics)
-            records.append(records_of.state_record(group))
+            records.append(RECORDS.state_record(group))
         is_full = body.member_epoch == 0 or body.subscribed_topic_names is not None
         response = ShareGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -223,7 +223,7 @@ class ShareGroupManager:
         before, topics = member.settings(), member.topic_names
         member.update(body, client_id, client_host)
         if member.settings() != before:
-            records.append(records_of.member_record(group.group_id, member))
+            records.append(RECORDS.member_record(group.group_id, member))
         return member.topic_names != topics
 
     # --- epochs and assignments
@@ -234,32 +234,24 @@ class ShareGroupManager:
         Assign anew then, and return whether there is a new epoch.
         """
         is_changed = is_changed or (group.assignment_epoch >= group.group_epoch and group.is_assignment_behind())
-        topics = self._topics(group)
+        topics = group.known_topics(self._metadata_cache)
         if is_changed or group.is_metadata_stale:
             hash = hash_of(topics)
             is_changed = is_changed or hash != group.metadata_hash
             if is_changed:
                 group.metadata_hash = hash
                 group.group_epoch += 1
-                records.append(records_of.group_record(group))
+                records.append(RECORDS.group_record(group))
             group.is_metadata_stale = False
         if group.group_epoch > group.assignment_epoch:
             before = dict(group.targets)
             group.assign({topic: topic_id for topic, (topic_id, _) in topics.items()})
             for member_id, target in group.targets.items():
                 if before.get(member_id) != target:
-                    records.append(records_of.member_target_record(group.group_id, member_id, target))
-            records.append(records_of.target_record(group, self._broker.loop.wall_ms))
+                    records.append(RECORDS.member_target_record(group.group_id, member_id, target))
+            records.append(RECORDS.target_record(group, self._broker.loop.wall_ms))
             self._log.info("%r: assigned anew", group)
         return is_changed
-
-    def _topics(self, group: ShareGroup) -> Topics:
-        cache = self._metadata_cache
-        return {
-            topic: (cache.topic_id(topic), count)
-            for topic in sorted(group.subscribed_topics)
-            if (count := cache.num_partitions(topic))
-        }
 
     def _reconcile(
         self, group: ShareGroup, member: ShareGroupMember, is_changed: bool, records: list[KeyValue]
@@ -274,14 +266,14 @@ class ShareGroupManager:
         member.assigned = assigned
         if member.epoch != group.assignment_epoch:
             member.previous_epoch, member.epoch = member.epoch, group.assignment_epoch
-        records.append(records_of.member_current_record(group.group_id, member))
+        records.append(RECORDS.member_current_record(group.group_id, member))
 
     # --- the state of partitions
 
     def _uninitialized(self, group: ShareGroup) -> dict[UUID, SharedTopic]:
         """Return the partitions of subscribed topics whose state is neither initialized nor about to be."""
         found = {}
-        for name, (topic_id, count) in self._topics(group).items():
+        for name, (topic_id, count) in group.known_topics(self._metadata_cache).items():
             known: set[int] = set()
             for topics in (group.initialized, group.initializing):
                 if topic_id in topics:
@@ -312,7 +304,7 @@ class ShareGroupManager:
     def _end_initialization(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
         """Note the result; the next heartbeat of a member assigns the partitions, or tries again."""
         group.end_initialization(topics, succeeded=succeeded)
-        self._write(group, [records_of.state_record(group)], lambda _: None)
+        self._write(group, [RECORDS.state_record(group)], lambda _: None)
 
     def resume_initialization(self, group: ShareGroup) -> None:
         """Let the next heartbeat restart initializations that a previous coordinator had begun."""
@@ -346,15 +338,15 @@ class ShareGroupManager:
         self._log.info("%r: removing %r, as %s", group, member, why)
         group.remove(member)
         group.group_epoch += 1
-        group.metadata_hash = hash_of(self._topics(group))
-        records = records_of.member_tombstones(group.group_id, member.member_id)
-        records.append(records_of.group_record(group))
+        group.metadata_hash = hash_of(group.known_topics(self._metadata_cache))
+        records = RECORDS.member_tombstones(group.group_id, member.member_id)
+        records.append(RECORDS.group_record(group))
         self._write(group, records, then)
 
     # --- writing
 
     def _write(self, group: ShareGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
-        all_records = partial(records_of.all_records, group, self._broker.loop.wall_ms)
+        all_records = partial(RECORDS.all_records, group, self._broker.loop.wall_ms)
         group.write(self._manager.store_records, records, all_records, then)
 
 
@@ -592,5 +584,5 @@ class ShareGroupOffsets:
 
     def _write(self, group: ShareGroup, then: Callable[[int], None]) -> None:
         wall_ms = self._broker.loop.wall_ms
-        record = records_of.state_record(group)
-        group.write(self._manager.store_records, [record], lambda: records_of.all_records(group, wall_ms), then)
+        record = RECORDS.state_record(group)
+        group.write(self._manager.store_records, [record], lambda: RECORDS.all_records(group, wall_ms), then)
