@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykclient.cli.embedded import changes
-from pykclient.testing.cluster_state import ClusterState, GroupState, PartitionState
+from pykclient.testing.cluster import ClusterState, GroupState, PartitionState
 from pykclient.types import TopicPartition
 
 BROKERS = {1: "running", 2: "running", 3: "running"}

@@ -10,7 +10,7 @@ import pytest
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.testing.simulation import Simulation
-from pykclient.testing.simulation.environment import SimulatedSelector
+from pykclient.testing.simulation.simulation import SimulatedSelector
 
 TOPIC = "orders"
 QUIET_MS = 30_000

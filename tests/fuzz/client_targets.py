@@ -11,8 +11,7 @@ from pykclient.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from pykclient.errors import KafkaError
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.structs import OffsetAndMetadata
-from pykclient.testing.simulation.environment import SimulatedEnvironment, SimulatedSelector
-from pykclient.testing.simulation.simulation import Simulation
+from pykclient.testing.simulation.simulation import SimulatedEnvironment, SimulatedSelector, Simulation
 from pykclient.types import TopicPartition
 from tests.fuzz.target import Input, Target, number, pieces
 

@@ -44,7 +44,7 @@ from tests.simulation.applications import (
 if TYPE_CHECKING:
     from random import Random
 
-    from pykclient.testing.simulation.environment import SimulatedEnvironment
+    from pykclient.testing.simulation.simulation import SimulatedEnvironment
     from tests.simulation.world import World
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pykclient.errors import IllegalStateError
 from pykclient.testing.broker_context import RUNNING
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.simulation import Simulation
-from pykclient.testing.simulation.environment import SimulatedEnvironment
+from pykclient.testing.simulation.simulation import SimulatedEnvironment
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps
 from tests.simulation.applications import GROUP_METADATA

@@ -106,13 +106,13 @@ MUTANTS = (
     ),
     Mutant(
         "offsets of aborted transactions are committed",
-        "testing/group/group_offsets",
+        "testing/group/group_metadata",
         "            if not committed:\n                continue\n",
         "            if False:\n                continue\n",
     ),
     Mutant(
         "offsets of a transaction are committed before it ends",
-        "testing/group/group_offsets",
+        "testing/group/group_metadata",
         "            offset.record_offset = record_offset\n\n    def fail_transactional",
         "            offset.record_offset = record_offset\n        self.committed.update(offsets)\n\n"
         "    def fail_transactional",
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end of a transaction discards the offsets of others",
-        "testing/group/group_offsets",
+        "testing/group/group_metadata",
         "        for tp, offset in self._transactional.pop(producer_id, {}).items():\n",
         "        mine = self._transactional.pop(producer_id, {})\n        self._transactional.clear()\n"
         "        for tp, offset in mine.items():\n",
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         "the commit of a transaction brings back an older offset",
-        "testing/group/group_offsets",
+        "testing/group/group_metadata",
         "            if known is None or known.record_offset < offset.record_offset:\n",
         "            if True:\n",
     ),

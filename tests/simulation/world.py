@@ -28,7 +28,7 @@ from pykclient.testing.simulation.checks import (
     check_reading,
     check_replicas,
 )
-from pykclient.testing.simulation.environment import SimulatedEnvironment
+from pykclient.testing.simulation.simulation import SimulatedEnvironment
 from pykclient.types import TopicPartition
 from tests.simulation import schedule as steps, seeds
 from tests.simulation.applications import (

@@ -16,7 +16,7 @@ from pykclient.cli.options import PORT, SETTING, SIZE, TOPIC_OPTION
 from pykclient.cli.problems import CommandError
 from pykclient.cli.values import TopicOption
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.testing.cluster_state import ClusterState, PartitionState, request_line
+from pykclient.testing.cluster import ClusterState, PartitionState, request_line
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@
 See docs/testing.md. Names are loaded when they are first used, as pytest finds its plugin in this package
 and loads it in every session.
 
-- ``embedded_cluster``, ``plugin``, ``faults``, ``cluster_state``: the public class, fixtures, faults, reports
+- ``embedded_cluster``, ``plugin``, ``faults``: the public class, fixtures, faults
 - ``cluster``, ``broker``, ``config``, ``event_loop``, ``memory_network``: brokers, and what they run on
 - ``broker_context``: what each part of a broker gets, beside the other parts that it uses
 - ``server``, ``request_channel``, ``handlers``: connections, requests, and the function that serves each API

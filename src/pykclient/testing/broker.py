@@ -10,13 +10,16 @@ from pykclient.errors import NotControllerError
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from pykclient.testing import broker_context
-from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.kafka_controller import KafkaController
 from pykclient.testing.coordination.coordination_client import CoordinationClient
 from pykclient.testing.group.group_coordinator import GroupCoordinator
 from pykclient.testing.group.share_group_manager import PartitionMetadataClient
-from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager, ProducerIdManager
+from pykclient.testing.inter_broker_requests import (
+    AutoTopicCreationManager,
+    NodeToControllerChannelManager,
+    ProducerIdManager,
+)
 from pykclient.testing.log.log_manager import LogManager
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import ReplicaManager
@@ -36,9 +39,8 @@ if TYPE_CHECKING:
     from pykclient.testing.coordination.coordination_service import CoordinationService
     from pykclient.testing.delegation_tokens import DelegationTokens
     from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.link_policy import LinkPolicy
     from pykclient.testing.log.broker_disk import BrokerDisk
-    from pykclient.testing.memory_network import MemoryNetwork
+    from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork
     from pykclient.testing.quotas import Quotas
     from pykclient.testing.release_profiles import FinalizedFeatures, ReleaseProfile
     from pykclient.testing.request_channel import History

@@ -28,8 +28,7 @@ from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, Delet
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.testing import config as cluster_arguments
 from pykclient.testing.acls import Acl, bindings_of
-from pykclient.testing.cluster import Cluster
-from pykclient.testing.cluster_state import ClusterState
+from pykclient.testing.cluster import Cluster, ClusterState
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Control, Faults

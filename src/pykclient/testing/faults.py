@@ -13,7 +13,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
 from pykclient.testing import request_channel
 from pykclient.testing.handlers import handler
-from pykclient.testing.link_policy import LinkPolicy, matches
+from pykclient.testing.memory_network import LinkPolicy, matches
 
 if TYPE_CHECKING:
     from pykclient.testing.event_loop import EventLoop

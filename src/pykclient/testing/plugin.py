@@ -95,7 +95,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the state of its clusters to the report of a failed test."""
     report = yield
     if report.failed and (used := _clusters_of(item)):
-        from pykclient.testing.cluster_state import failure_report
+        from pykclient.testing.cluster import failure_report
 
         for cluster, asked_before in used:
             try:

@@ -32,7 +32,7 @@ from pykclient.testing.coordination.znodes import (
     TopicAssignment,
 )
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.link_policy import LinkPolicy
+from pykclient.testing.memory_network import LinkPolicy
 from pykclient.types import Node, TopicPartition
 from tests.support.mock_clock import MockClock
 

@@ -20,12 +20,10 @@ from pykclient.testing.broker_context import STARTING, BrokerContext
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.group.group_coordinator import GroupCoordinator
-from pykclient.testing.group.group_metadata import GroupMetadata
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata
 from pykclient.testing.group.group_rebalance import JoinAttempt
-from pykclient.testing.link_policy import LinkPolicy
 from pykclient.testing.log.log_types import FetchDataInfo
-from pykclient.testing.memory_network import MemoryNetwork
+from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork
 from pykclient.testing.release_profiles import GROUP_VERSION, FinalizedFeatures, ReleaseProfile
 from pykclient.testing.standard_authorizer import AuthHelper
 from pykclient.types import Node, TopicPartition

@@ -15,7 +15,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import CommittedOffset
 from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.testing.release_profiles import GROUP_VERSION
 from tests.testing.group.harness import GROUP, TP, Groups, Reply

@@ -13,8 +13,7 @@ from pykclient.consumer.coordinator import consumer_group_protocol
 from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.errors import BrokerError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
-from pykclient.testing.group.group_metadata import GroupMetadata
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata
 from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP

@@ -17,10 +17,10 @@ from pykclient.testing.group.group_metadata import (
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
+    CommittedOffset,
     GroupMetadata,
     MemberMetadata,
 )
-from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.types import TopicPartition
 
 

@@ -11,8 +11,7 @@ from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.link_policy import PERFECT, LinkPolicy
-from pykclient.testing.memory_network import MemoryNetwork, MemorySelector
+from pykclient.testing.memory_network import PERFECT, LinkPolicy, MemoryNetwork, MemorySelector
 from tests.support.mock_clock import MockClock
 
 ADDRESS = SocketAddress("b", 9092, "b")

@@ -33,7 +33,7 @@ from pykclient.types import Node, TopicPartition
 if TYPE_CHECKING:
     from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.link_policy import LinkPolicy
+    from pykclient.testing.memory_network import LinkPolicy
 
 #: The service's name as a party of links.
 PARTY: Final = "coordination"

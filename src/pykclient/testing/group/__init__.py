@@ -3,6 +3,5 @@
 - ``group_coordinator``, ``group_metadata``, ``group_rebalance``: groups of the classic protocol
 - ``modern_groups``, ``consumer_group_manager``, ``share_group_manager``, ``server_assignors``: groups with server-side
   assignment
-- ``group_metadata_manager``, ``group_offsets``: storage, and committed offsets
-- ``group_records``: the records of __consumer_offsets
+- ``group_metadata_manager``, ``group_records``: storage, and the records of __consumer_offsets
 """

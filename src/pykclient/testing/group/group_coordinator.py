@@ -39,11 +39,11 @@ from pykclient.testing.group.group_metadata import (
     EMPTY,
     PREPARING_REBALANCE,
     UNKNOWN_MEMBER_ID,
+    CommittedOffset,
     GroupMetadata,
     SyncCallback,
 )
 from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
-from pykclient.testing.group.group_offsets import CommittedOffset
 from pykclient.testing.group.group_rebalance import GroupJoin, GroupRebalance, JoinAttempt
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup

@@ -12,8 +12,7 @@ from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
 from pykclient.testing.group import group_records
-from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupMetadata
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata
 from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS, GROUP_METADATA_TOPIC, SHARE_GROUP_RECORDS
 from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
 from pykclient.types import TopicPartition

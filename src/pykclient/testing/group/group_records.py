@@ -63,8 +63,7 @@ from pykclient.protocol.messages.share_group_target_assignment_metadata_value im
 )
 from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.testing.coordinator_log import KeyValue
-from pykclient.testing.group.group_metadata import GroupMetadata, MemberMetadata
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata, MemberMetadata
 from pykclient.testing.group.modern_groups import (
     ClassicProtocol,
     ConsumerGroup,

@@ -23,8 +23,7 @@ from pykclient.errors import (
     UnreleasedInstanceIdError,
     UnsupportedVersionError,
 )
-from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupState
-from pykclient.testing.group.group_offsets import GroupOffsets
+from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupOffsets, GroupState
 from pykclient.testing.group.server_assignors import ASSIGNORS, MemberSpec, ShareMemberSpec, assign_simple
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ request, now or later; a BrokerError that it raises becomes the response.
 
 - ``cluster_metadata``, ``configs``, ``topics``, ``security``: the cluster and its administration
 - ``records``, ``transactions``: producing, fetching and transactions
-- ``groups``, ``group_offsets``, ``share_groups``, ``share_group_state``: groups and share groups
+- ``groups``, ``group_offsets``, ``share_groups``: groups and share groups
 - ``brokers``: requests among brokers
 """
 
@@ -101,13 +101,6 @@ _HOMES: Final = {
         ApiKeys.ALTER_SHARE_GROUP_OFFSETS,
         ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
     ),
-    "share_group_state": (
-        ApiKeys.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKeys.READ_SHARE_GROUP_STATE,
-        ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY,
-        ApiKeys.WRITE_SHARE_GROUP_STATE,
-        ApiKeys.DELETE_SHARE_GROUP_STATE,
-    ),
     "transactions": (
         ApiKeys.INIT_PRODUCER_ID,
         ApiKeys.ADD_PARTITIONS_TO_TXN,
@@ -124,6 +117,11 @@ _HOMES: Final = {
         ApiKeys.ALTER_PARTITION,
         ApiKeys.CONTROLLED_SHUTDOWN,
         ApiKeys.ALLOCATE_PRODUCER_IDS,
+        ApiKeys.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKeys.READ_SHARE_GROUP_STATE,
+        ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKeys.WRITE_SHARE_GROUP_STATE,
+        ApiKeys.DELETE_SHARE_GROUP_STATE,
     ),
 }
 _HOME_OF: Final = {api_key: home for home, api_keys in _HOMES.items() for api_key in api_keys}

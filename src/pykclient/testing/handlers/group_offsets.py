@@ -22,7 +22,7 @@ from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
-from pykclient.testing.group.group_offsets import CommittedOffset
+from pykclient.testing.group.group_metadata import CommittedOffset
 from pykclient.testing.handlers import serves
 from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from pykclient.types import TopicPartition

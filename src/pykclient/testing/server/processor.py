@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pykclient.network.network_send import BytesLike
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.link_policy import LinkPolicy
+    from pykclient.testing.memory_network import LinkPolicy
     from pykclient.types import Node
 
 NOT_MUTED: Final = "NOT_MUTED"

@@ -23,7 +23,7 @@ from pykclient.types import Node
 if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.delegation_tokens import DelegationTokens
-    from pykclient.testing.link_policy import LinkPolicy
+    from pykclient.testing.memory_network import LinkPolicy
 
 
 class MemoryServer:

@@ -30,8 +30,8 @@ from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.protocol.message import Request as RequestMessage
-    from pykclient.testing.auto_topic_creation_manager import AutoTopicCreationManager
     from pykclient.testing.broker_context import BrokerContext
+    from pykclient.testing.inter_broker_requests import AutoTopicCreationManager
     from pykclient.testing.metadata_cache import MetadataCache
     from pykclient.testing.share.share_coordinator import ShareCoordinator
 

@@ -3,7 +3,7 @@
 Needs ``greenlet`` (``pip install pykclient[simulation]``). See ``Simulation``, and ``checks`` for the invariants.
 
 - ``simulation``: a cluster and its clients; ``checks``: the invariants
-- ``hub``, ``environment``: whose turn it is, and the surroundings of a client
+- ``hub``: whose turn it is
 """
 
 from __future__ import annotations
