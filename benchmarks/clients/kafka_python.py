@@ -26,6 +26,7 @@ from benchmarks.clients.measuring import (
     one_at_a_time,
     payloads,
     produce_all,
+    settle,
     warm_up_records,
 )
 
@@ -243,6 +244,9 @@ class PykclientColumns(Pykclient):
         return min(len(payloads(case.size_bytes)) * 2, _TABLE_BYTES // case.size_bytes)
 
     def consume(self, case: Case) -> Sample:
+        import pyarrow as pa  # noqa: F401
+
+        settle()
         consumer, options = self._consumer(case), self.poll_options
 
         def poll(max_records: int | None = None) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import resource
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cases import TRANSACTION_RECORDS, Case
+from tests.support.wait import eventually
 
 LINGER_MS = 5
 BATCH_SIZE = 131_072
@@ -44,6 +47,26 @@ class Sample(NamedTuple):
     peak_rss_mb: float | None = None
     start_cpu_s: float | None = None
     start_s: float | None = None
+
+
+def running_threads() -> list[str]:
+    """Return the ids of the other threads of this process that run, or wait for a core."""
+    running = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            state = (task / "stat").read_text().rpartition(") ")[2][0]
+            if state == "R" and int(task.name) != threading.get_native_id():
+                running.append(task.name)
+    return running
+
+
+def settle() -> None:
+    """Wait until no other thread of this process runs.
+
+    An import may start threads. OpenBLAS, which numpy imports, starts one for each further core, and they spin for 0.1
+    s before they sleep. That is a third of the CPU time of a run that begins right after the import.
+    """
+    eventually(lambda: not running_threads(), 30.0, "the threads that imports have started are idle")
 
 
 class Stopwatch:
