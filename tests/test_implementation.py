@@ -33,7 +33,7 @@ NAME = "from pykclient import implementation; print(implementation.NAME)"
 NAMES_OF_WHAT_RUNS = """
 from pykclient import implementation
 from pykclient.record import default_record, record_cursor
-chosen = default_record.summarize_records, record_cursor.decode_into
+chosen = default_record.summarize_records, record_cursor.decode_batches
 print(implementation.NAME, *(implementation.python_form(each) is not each for each in chosen))
 """
 
@@ -198,8 +198,8 @@ try:
 except KeyboardInterrupt:
     print("pykclient.record.record_cursor" in sys.modules)
 implementation.import_module = import_module
-from pykclient.record.record_cursor import decode_into
-print(decode_into.__class__.__name__)
+from pykclient.record.record_cursor import decode_batches
+print(decode_batches.__class__.__name__)
 """,
         "c",
     )

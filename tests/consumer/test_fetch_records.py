@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from pykclient.consumer import completed_fetch
 from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
 from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
-from pykclient.record import record_cursor
+from pykclient.record import default_record_batch, record_cursor
 from pykclient.record.columns import Columns
 from pykclient.record.record_batch import crc32c
 from pykclient.types import ConsumerRecord, Headers
@@ -22,19 +23,28 @@ from tests.consumer.test_fetch_columns import answers, completed, with_damage, w
 from tests.support.twins import both_forms
 
 PYTHON, COMPILED = zip(
-    *(both_forms("pykclient.record.record_cursor", name) for name in ("decode_into", "decode_batches")), strict=True
+    *(both_forms("pykclient.record.record_cursor", name) for name in ("RecordCursor", "decode_batches")), strict=True
 )
 
 #: The ways to decode: pure Python, compiled batch by batch, and compiled for as many batches at once as possible.
 WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
 
 
+@contextlib.contextmanager
+def decoding(way: Any) -> Iterator[None]:
+    """Let batches be decoded in one of WAYS."""
+    before = default_record_batch.RecordCursor, record_cursor.decode_batches
+    vars(default_record_batch)["RecordCursor"], record_cursor.decode_batches = way
+    try:
+        yield
+    finally:
+        vars(default_record_batch)["RecordCursor"], record_cursor.decode_batches = before
+
+
 @pytest.fixture(params=WAYS, ids=("python", "batch by batch", "at once"))
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = record_cursor.decode_into, record_cursor.decode_batches
-    record_cursor.decode_into, record_cursor.decode_batches = request.param
-    yield
-    record_cursor.decode_into, record_cursor.decode_batches = before
+    with decoding(request.param):
+        yield
 
 
 class Picky:
@@ -68,9 +78,7 @@ def read(
     A negative step reads columns.
     """
     seen: list[Any] = []
-    before = record_cursor.decode_into, record_cursor.decode_batches
-    record_cursor.decode_into, record_cursor.decode_batches = way
-    try:
+    with decoding(way):
         failures = number = 0
         while not fetch.is_consumed and failures < 3:
             step = steps[number % len(steps)]
@@ -89,8 +97,6 @@ def read(
         fetch.drain()
         calls = [] if value_deserializer is None else value_deserializer.seen
         return seen, fetch._records_read, fetch._bytes_read, calls
-    finally:
-        record_cursor.decode_into, record_cursor.decode_batches = before
 
 
 step = st.integers(1, 30)

@@ -1,1 +1,1 @@
-from pykclient.record.record_cursor import decode_batches as decode_batches, decode_into as decode_into
+from pykclient.record.record_cursor import RecordCursor as RecordCursor, decode_batches as decode_batches

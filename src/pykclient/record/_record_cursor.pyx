@@ -1,7 +1,7 @@
 """The compiled form of ``record_cursor.py``.
 
 It stops before anything broken or unusual, and the Python form continues from there. So errors are raised in one place
-only, and the C code handles only well-formed records.
+only, and the C code handles only well-formed records. It knows nothing of the Python form but its public interface.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,7 +17,8 @@ from pykclient._consumer_record cimport RecordObject, new_record
 from pykclient.record._batch_layout cimport HEADER_SIZE, Header, is_cut_off, read_header
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
-from pykclient.record.record_cursor import _deserialization_error, decode_into as decode_into_python
+from pykclient.errors import KafkaError
+from pykclient.record.record_cursor import RecordCursor as PythonCursor, deserialization_error
 
 cdef extern from *:
     PyObject *Py_NewRef(object value)
@@ -57,39 +58,107 @@ cdef tuple _headers(Fields *fields):
     return headers
 
 
-def decode_into(object cursor, Py_ssize_t max_records, list records not None):
-    """Append the next records of ``cursor``; leave broken and unusual records to the Python form."""
-    cdef Py_buffer buffer
-    cdef Place place
-    cdef object data = cursor._data, next_offset = cursor.next_offset, failure = None
-    cdef Py_ssize_t remaining = cursor._remaining
-    cdef Py_ssize_t wanted = min(max_records, remaining)
-    if data is None:
-        data = cursor._data = cursor._batch.record_view(cursor._limit)
-    if -1 <= next_offset <= INT64_MAX:
-        base_offset, base_timestamp, append_time, timestamp_type, epoch = cursor._common_fields
-        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+cdef class RecordCursor:
+    is_columnar = False
+
+    cdef object _batch, _owner, _limit, _data, _base_offset, _base_timestamp, _append_time, _timestamp_type, _epoch
+    cdef Py_ssize_t _pos, _remaining
+    cdef object _python  # the Python form, if it must read the rest of the batch
+    cdef readonly object next_offset
+    cdef readonly Py_ssize_t bytes_read, records_read
+    cdef readonly bint exhausted
+
+    def __init__(self, object batch, object owner, object from_offset, object max_decompressed_bytes, object data=None):
+        self._batch = batch
+        self._owner = owner
+        self._limit = max_decompressed_bytes
+        self._data = data
+        (
+            self._base_offset,
+            self._base_timestamp,
+            self._append_time,
+            self._timestamp_type,
+            self._epoch,
+        ) = batch.common_fields
+        self._pos = 0
+        self._remaining = batch.count
+        self._python = None
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        self.exhausted = self._remaining == 0
+
+    def next_records(self, Py_ssize_t max_records):
+        cdef list records = []
+        cdef object failure
+        if self.exhausted or max_records <= 0:
+            return records
+        if self._data is None:
+            self._data = self._batch.record_view(self._limit)
+        if self._python is None:
+            failure = self._decode(max_records, records)
+            if failure is not None and not (records and isinstance(failure, KafkaError)):
+                raise failure
+            if self._remaining and len(records) < max_records and failure is None:
+                self._python = PythonCursor(self._batch, self._owner, self.next_offset, self._limit, self._data)
+                self._data = b""
+        if self._python is not None:
+            self._continue_in_python(max_records - len(records), records)
+        if self.exhausted:
+            self._data = b""
+        return records
+
+    cdef object _decode(self, Py_ssize_t max_records, list records):
+        """Append the next ordinary records; return the error of a deserializer."""
+        cdef Py_buffer buffer
+        cdef Place place
+        cdef object failure
+        if not -1 <= self.next_offset <= INT64_MAX:
+            return None
+        PyObject_GetBuffer(self._data, &buffer, PyBUF_SIMPLE)
         try:
-            place.at = <const uint8_t *>buffer.buf + <Py_ssize_t>cursor._pos
+            place.at = <const uint8_t *>buffer.buf + self._pos
             place.end = <const uint8_t *>buffer.buf + buffer.len
-            place.remaining = remaining
+            place.remaining = self._remaining
             place.bytes_read = 0
-            place.next_offset = next_offset
+            place.next_offset = self.next_offset
             failure = decode(
-                &place, wanted, base_offset, base_timestamp, append_time, timestamp_type, epoch, cursor._owner, records
+                &place,
+                max_records,
+                self._base_offset,
+                self._base_timestamp,
+                self._append_time,
+                self._timestamp_type,
+                self._epoch,
+                self._owner,
+                records,
             )
-            cursor._pos = place.at - <const uint8_t *>buffer.buf
+            self._pos = place.at - <const uint8_t *>buffer.buf
         finally:
             PyBuffer_Release(&buffer)
-        cursor._remaining = remaining = place.remaining
-        cursor.next_offset = place.next_offset
-        cursor.bytes_read += place.bytes_read
-        cursor.records_read += len(records)
-        cursor.exhausted = remaining == 0
-        if failure is not None:
-            raise failure
-    if remaining and len(records) < wanted:
-        decode_into_python(cursor, max_records - len(records), records)
+        self._remaining = place.remaining
+        self.next_offset = place.next_offset
+        self.bytes_read += place.bytes_read
+        self.records_read += len(records)
+        self.exhausted = self._remaining == 0
+        return failure
+
+    cdef int _continue_in_python(self, Py_ssize_t max_records, list records) except -1:
+        """Append more records. The Python form leaves out those below ``next_offset``, which were read before."""
+        cdef object python = self._python
+        cdef Py_ssize_t bytes_before = python.bytes_read, records_before = python.records_read
+        try:
+            records += python.next_records(max_records)
+        except KafkaError:
+            # The second: an error of a signal handler.
+            if not records or python.records_read != records_before:
+                raise
+        finally:
+            self.next_offset = python.next_offset
+            self.bytes_read += <Py_ssize_t>python.bytes_read - bytes_before
+            self.records_read += <Py_ssize_t>python.records_read - records_before
+            self.exhausted = python.exhausted
+        return 0
 
 
 def decode_batches(
@@ -255,7 +324,7 @@ cdef object decode(
                     if has_value_deserializer and raw_value is not None:
                         value = deserialize_value(topic, headers, raw_value)
                 except Exception as error:
-                    failure = _deserialization_error(
+                    failure = deserialization_error(
                         owner, part, (offset, timestamp, raw_key, raw_value, headers), timestamp_type, epoch, error
                     )
                     failure.__cause__ = error

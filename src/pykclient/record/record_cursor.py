@@ -13,9 +13,10 @@ from pykclient.serialization import definition_of
 from pykclient.types import ConsumerRecord, TopicPartition
 
 
-def _deserialization_error(
+def deserialization_error(
     owner: CursorOwner, part: str, record: Record, timestamp_type: int, epoch: int | None, error: Exception
 ) -> RecordDeserializationError:
+    """Return the error of a deserializer of ``owner``; ``part`` of ``record`` is the key or the value."""
     offset, timestamp, key, value, headers = record
     topic_partition = TopicPartition(owner.topic, owner.partition)
     deserializer = owner.key_deserializer if part == "key" else owner.value_deserializer
@@ -54,7 +55,6 @@ class BatchOfRecords(Protocol):
     def count(self) -> int: ...
     @property
     def common_fields(self) -> CommonFields: ...
-    def record_data(self, max_decompressed_bytes: int = ...) -> bytes: ...
     def record_view(self, max_decompressed_bytes: int = ...) -> bytes | memoryview: ...
 
 
@@ -88,11 +88,25 @@ class RecordCursor:
         "records_read",
     )
 
-    def __init__(self, batch: BatchOfRecords, owner: CursorOwner, from_offset: int, limit: int) -> None:
+    def __init__(
+        self,
+        batch: BatchOfRecords,
+        owner: CursorOwner,
+        from_offset: int,
+        max_decompressed_bytes: int,
+        data: Buffer | None = None,
+    ) -> None:
+        """Begin at the first record of ``batch`` whose offset is not below ``from_offset``.
+
+        ``data`` is the batch's decompressed records, if they are known; otherwise the first call gets them.
+
+        Raises:
+            CorruptRecordError: the number of records in the header is negative.
+        """
         self._batch = batch
         self._owner = owner
-        self._limit = limit
-        self._data: bytes | memoryview | None = None
+        self._limit = max_decompressed_bytes
+        self._data: bytes | None = None if data is None else bytes(data)
         self._common_fields = batch.common_fields
         self._pos = 0
         self._remaining = batch.count
@@ -117,7 +131,7 @@ class RecordCursor:
             return records
         records_read = self.records_read
         try:
-            decode_into(self, max_records, records)
+            self._decode(max_records, records)
         except IndexError:
             if not records:
                 raise ended_early() from None
@@ -129,85 +143,83 @@ class RecordCursor:
             self._data = b""
         return records
 
+    def _decode(self, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
+        """Append the next records to ``records``. After each record the state is consistent.
 
-def decode_into(cursor: RecordCursor, max_records: int, records: list[ConsumerRecord[Any, Any]]) -> None:
-    """Append the next records of ``cursor`` to ``records``. After each record the cursor's state is consistent.
+        The state is written back once, in ``finally``: the locals change only when a record is complete.
 
-    The state is written back once, in ``finally``: the locals change only when a record is complete.
-
-    Raises:
-        CorruptRecordError: a record cannot be decoded.
-        IndexError: the batch ends inside a record.
-        RecordDeserializationError: a record cannot be deserialized.
-    """
-    batch = cursor._batch
-    data = cursor._data
-    if not isinstance(data, bytes):
-        cursor._data = data = batch.record_data(cursor._limit)
-    owner = cursor._owner
-    topic, partition, deserialize_key, deserialize_value, headers_type = owner
-    base_offset, base_timestamp, log_append_time, timestamp_type, epoch = cursor._common_fields
-    append = records.append
-    next_offset = cursor.next_offset
-    remaining = cursor._remaining
-    total = len(data)
-    # The start of the next record to return.
-    begin = pos = cursor._pos
-    bytes_read = 0
-    records_before = len(records)
-    try:
-        while max_records and remaining:
-            timestamp_delta, offset_delta, key_span, value_span, headers, pos = read_record(data, pos)
-            if headers_type is not tuple:
-                headers = headers_type(headers)
-            if remaining == 1 and pos != total:
-                raise bytes_remain(total - pos, batch.count)
-            offset = base_offset + offset_delta
-            if offset >= next_offset:
-                timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
-                key = raw_key = None if key_span is None else data[key_span[0] : key_span[1]]
-                value = raw_value = None if value_span is None else data[value_span[0] : value_span[1]]
-                part = "key"
-                try:
-                    if deserialize_key is not None and raw_key is not None:
-                        key = deserialize_key(topic, headers, raw_key)
-                    part = "value"
-                    if deserialize_value is not None and raw_value is not None:
-                        value = deserialize_value(topic, headers, raw_value)
-                except Exception as error:
-                    raw = Record(offset, timestamp, raw_key, raw_value, headers)
-                    raise _deserialization_error(owner, part, raw, timestamp_type, epoch, error) from error
-                append(
-                    ConsumerRecord(
-                        topic,
-                        partition,
-                        epoch,
-                        offset,
-                        timestamp,
-                        timestamp_type,
-                        key,
-                        value,
-                        headers,
-                        None,
-                        -1 if raw_key is None else len(raw_key),
-                        -1 if raw_value is None else len(raw_value),
+        Raises:
+            CorruptRecordError: a record cannot be decoded.
+            IndexError: the batch ends inside a record.
+            RecordDeserializationError: a record cannot be deserialized.
+        """
+        data = self._data
+        if data is None:
+            self._data = data = bytes(self._batch.record_view(self._limit))
+        owner = self._owner
+        topic, partition, deserialize_key, deserialize_value, headers_type = owner
+        base_offset, base_timestamp, log_append_time, timestamp_type, epoch = self._common_fields
+        append = records.append
+        next_offset = self.next_offset
+        remaining = self._remaining
+        total = len(data)
+        # The start of the next record to return.
+        begin = pos = self._pos
+        bytes_read = 0
+        records_before = len(records)
+        try:
+            while max_records and remaining:
+                timestamp_delta, offset_delta, key_span, value_span, headers, pos = read_record(data, pos)
+                if headers_type is not tuple:
+                    headers = headers_type(headers)
+                if remaining == 1 and pos != total:
+                    raise bytes_remain(total - pos, self._batch.count)
+                offset = base_offset + offset_delta
+                if offset >= next_offset:
+                    timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+                    key = raw_key = None if key_span is None else data[key_span[0] : key_span[1]]
+                    value = raw_value = None if value_span is None else data[value_span[0] : value_span[1]]
+                    part = "key"
+                    try:
+                        if deserialize_key is not None and raw_key is not None:
+                            key = deserialize_key(topic, headers, raw_key)
+                        part = "value"
+                        if deserialize_value is not None and raw_value is not None:
+                            value = deserialize_value(topic, headers, raw_value)
+                    except Exception as error:
+                        raw = Record(offset, timestamp, raw_key, raw_value, headers)
+                        raise deserialization_error(owner, part, raw, timestamp_type, epoch, error) from error
+                    append(
+                        ConsumerRecord(
+                            topic,
+                            partition,
+                            epoch,
+                            offset,
+                            timestamp,
+                            timestamp_type,
+                            key,
+                            value,
+                            headers,
+                            None,
+                            -1 if raw_key is None else len(raw_key),
+                            -1 if raw_value is None else len(raw_value),
+                        )
                     )
-                )
-                next_offset = offset + 1
-                max_records -= 1
-                bytes_read += pos - begin
-            begin = pos
-            remaining -= 1
-    finally:
-        # A signal handler may raise when a record is in the list, but the cursor not past it yet.
-        if len(records) > records_before and records[-1].offset >= next_offset:
-            records.pop()
-        cursor._pos = begin
-        cursor._remaining = remaining
-        cursor.next_offset = next_offset
-        cursor.bytes_read += bytes_read
-        cursor.records_read += len(records) - records_before
-        cursor.exhausted = remaining == 0
+                    next_offset = offset + 1
+                    max_records -= 1
+                    bytes_read += pos - begin
+                begin = pos
+                remaining -= 1
+        finally:
+            # A signal handler may raise when a record is in the list, but the cursor not past it yet.
+            if len(records) > records_before and records[-1].offset >= next_offset:
+                records.pop()
+            self._pos = begin
+            self._remaining = remaining
+            self.next_offset = next_offset
+            self.bytes_read += bytes_read
+            self.records_read += len(records) - records_before
+            self.exhausted = remaining == 0
 
 
 #: ``(records, next_offset, pos, inside, remaining, bytes_read, epoch, batch_end, is_at_end, failure)``
@@ -323,7 +335,7 @@ class RecordIteratorCursor:
             if owner.value_deserializer is not None and value is not None:
                 new_value = owner.value_deserializer(owner.topic, headers, value)
         except Exception as error:
-            raise _deserialization_error(owner, part, record, self._timestamp_type, None, error) from error
+            raise deserialization_error(owner, part, record, self._timestamp_type, None, error) from error
         return ConsumerRecord(
             owner.topic,
             owner.partition,
