@@ -93,8 +93,11 @@ def test_python_and_c_start_batches_alike(make: Make, settings: dict[str, Any]) 
     [{"batch.size": 150}, {"batch.size": 1000}, {"batch.size": 4096, "buffer.memory": 9000}, {"buffer.memory": 40_000}],
     ids=str,
 )
-def test_python_and_c_start_compressed_batches_alike(make: Make, settings: dict[str, Any], ratio: float) -> None:
+def test_python_and_c_start_compressed_batches_alike(
+    make: Make, monkeypatch: Any, settings: dict[str, Any], ratio: float
+) -> None:
     """They also borrow as much ahead, which depends on the ratio of earlier batches."""
+    monkeypatch.setattr(CompressionRatioEstimator, "update_estimation", Mock())  # by the first producer's sender
     seen = []
     for form in (python_form(KafkaProducer.send), KafkaProducer.send):
         CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.LZ4, ratio)
@@ -116,6 +119,42 @@ def test_compiled_send_starts_batches_of_all_codecs(make: Make, monkeypatch: Any
     (queue,) = producer._accumulator._all_queues()
     assert [batch.record_count for batch in queue.batches] == [1, 1]
     del producer._components.sender_thread.holder
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.6, 0.3])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("size", [60, 290, 1100])
+def test_python_and_c_switch_partitions_alike(
+    make: Make, monkeypatch: Any, codec: str, ratio: float, size: int
+) -> None:
+    """After a batch's worth of bytes, the next batch is another partition's; compiled code starts that batch, too."""
+    monkeypatch.setattr(CompressionRatioEstimator, "update_estimation", Mock())  # by the first producer's sender
+    seen = []
+    for form in (python_form(SendState).send, KafkaProducer.send):
+        CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.LZ4, ratio)
+        producer, _ = make(**{**LINGERING, "max.block.ms": 5000, "compression.type": codec, "batch.size": 1000})
+        eventually(lambda producer=producer: producer._components.sender_thread.take(NOBODY))
+        accumulator = producer._accumulator
+        for partition in range(2):
+            producer.send(TOPIC, b"first", partition=partition)
+        accumulator._rng.seed(1)
+        start = Mock(wraps=accumulator.append_with_new_batch)
+        monkeypatch.setattr(accumulator, "append_with_new_batch", start)
+        sticky = []
+        for _ in range(200):
+            form(producer, TOPIC, bytes(size), timestamp_ms=7)
+            current = accumulator.built_in_partitioner(TOPIC).sticky
+            assert current is not None
+            sticky.append((current.partition, current.produced_bytes))
+        queues = [[batch.record_count for batch in queue.batches] for queue in accumulator._all_queues()]
+        seen.append((sticky, queues, set(accumulator.waiting.changed_queues) == set(accumulator._all_queues())))
+        del producer._components.sender_thread.holder
+        assert len({partition for partition, _ in sticky}) == 2
+        assert min(map(len, queues)) > 1
+    CompressionRatioEstimator.reset_estimation(TOPIC)
+    assert seen[0] == seen[1]
+    if implementation.NAME == "c":
+        assert start.call_count < 5  # the topic's first record, and records that find an open batch after a switch
 
 
 @pytest.mark.parametrize("next_look_ms", [0, FOREVER_MS, 2 * FOREVER_MS])

@@ -310,7 +310,7 @@ cdef class BorrowedMemory(Loan):
         return self._pool.lend_more(self, size, left) if outcome == LEFT_TO_PYTHON else outcome == LENT
 
     def give_back(self, kept=0):
-        if self.size > kept:
+        if self.size > kept and not take_back(self._pool, self, kept):
             self._pool.take_back(self, kept)
 
 
@@ -346,6 +346,31 @@ cdef int take_in(PoolState pool) except -1:
     return 0
 
 
+cdef bint take_back(PoolState pool, Loan borrowed, int64_t kept) except -1:
+    """Take back all but ``kept`` bytes, as ``BufferPool.take_back`` does; return False if Python must do it."""
+    pool._lock.acquire()
+    try:
+        if pool._waiters:
+            return False
+        pool._available += borrowed.size - kept
+        borrowed.size = kept
+        take_in(pool)
+    finally:
+        pool._lock.release()
+    return True
+
+
+cdef int release_kept(PoolState pool, int64_t size) except -1:
+    """Release kept buffers, as ``BufferPool._release`` does, until ``size`` bytes are available."""
+    cdef int64_t buffer_size
+    for buffer_size, free in pool._free.items():
+        while free and pool._available < size:
+            free.popleft()
+            pool._kept -= buffer_size
+            pool._available += buffer_size
+    return 0
+
+
 cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size, int64_t to_borrow) except -1:
     """Lend a buffer of ``size`` bytes, as ``BufferPool.allocate`` does; return False if that must wait or fail.
 
@@ -365,8 +390,10 @@ cdef bint lend_at_once(PoolState pool, Loan loan, int64_t size, int64_t to_borro
             loan.size = size
             pool._kept -= size
             return True
-        if pool._available < size:  # kept buffers would have to be released
-            return False
+        if pool._available < size:
+            if pool._available + pool._kept < size:
+                return False
+            release_kept(pool, size)
         pool._available -= size
         loan.size = size
     finally:
@@ -386,8 +413,8 @@ cdef int lend_more(PoolState pool, Loan borrowed, int64_t size, int64_t left) ex
             return LEFT_TO_PYTHON
         if pool.waiting_elsewhere or pool._closed or pool._available + pool._kept < size + left:
             return REFUSED
-        if pool._available < size:  # kept buffers have to be released
-            return LEFT_TO_PYTHON
+        if pool._available < size:
+            release_kept(pool, size)
         pool._available -= size
         borrowed.size += size
         return LENT
@@ -960,16 +987,15 @@ cdef FutureState start_batch(
     object on_delivery,
     bint *wakes,
 ):
-    """Append a record of plain bytes to a new batch; return None, with nothing changed, where Python must do it.
+    """Append a record of plain bytes to a new batch; return None, with nothing appended, where Python must do it.
 
-    Set `wakes` if the sender must be woken. `place` is as `Outbox.append` has left it.
+    Set `wakes` if the sender must be woken; after an exception, it must be. `place` is as `Outbox.append` has left it.
     """
     cdef StickyPartitionInfo sticky = None
-    cdef QueueState queue
+    cdef QueueState queue, full = None
     cdef BatchState batch
     cdef FutureState future = None
     cdef Loan loan
-    cdef object found
     cdef int64_t number = place.number
     cdef int64_t size, alone, now_ms, to_borrow = 0
     cdef double ratio = 1
@@ -978,18 +1004,17 @@ cdef FutureState start_batch(
     wakes[0] = False
     if outbox.is_transactional or outbox.is_closed or outbox.refuses or here.mark._is_owned():
         return None
+    if place.full != NULL:
+        full = <QueueState>place.full
     if number < 0:
-        found = route.partitioner.current()
-        if found is None:
+        sticky = current_partition(outbox, route)
+        if sticky is None:
             return None
-        sticky = <StickyPartitionInfo>found
         number = sticky.partition
     queue = outbox.queue(route, number, sticky)
-    if queue is None or (place.full != NULL and <object>place.full is not queue):
+    if queue is None:
         return None
     alone = size_alone(key, value, headers_size)
-    if sticky is not None and sticky.produced_bytes + alone >= outbox.batch_size:
-        return None  # the partition may have to change now
     size = max(alone, capacity_of_next_batch(outbox, queue))
     if outbox.is_compressed:
         ratio = estimation(route.topic, outbox.compression.type)
@@ -1010,9 +1035,7 @@ cdef FutureState start_batch(
                 or outbox.refuses
                 or (
                     sticky is not None
-                    and (
-                        route.partitioner.current() is not sticky or sticky.produced_bytes + alone >= outbox.batch_size
-                    )
+                    and (route.partitioner.current() is not sticky or sticky.produced_bytes >= outbox.batch_size)
                 )
                 or (count and (<BatchState>queue.batches[count - 1]).is_open)  # another thread's
                 or append_record(batch._builder, timestamp, key, value, headers, headers_size) <= 0
@@ -1021,15 +1044,17 @@ cdef FutureState start_batch(
             future = new_future(batch, timestamp, key, value, batch._builder._uncompressed_size)
             if on_delivery is not None:
                 add_delivery(batch.produce_future.listeners, future, on_delivery)
-            if sticky is not None:
-                sticky.produced_bytes += estimated_size(batch._builder)
             outbox.incomplete[batch] = None
             loan.belongs_to_batch = True
             queue.batches.append(batch)
+            if full is not None:
+                outbox.changed_queues.append(full)  # as Python: for the batch that is full, and for the new one
             outbox.changed_queues.append(queue)
-            if place.full != NULL:
-                outbox.changed_queues.append(queue)  # twice, as Python: for the batch that is full, and for the new one
-            is_due = place.full != NULL or count or is_full(batch._builder)
+            is_due = full is queue or count or is_full(batch._builder)
+            if sticky is not None:
+                sticky.produced_bytes += estimated_size(batch._builder)
+                if sticky.produced_bytes >= (outbox.batch_size if is_full(batch._builder) else outbox.switch_at):
+                    route.partitioner.update_partition_info(sticky, 0, route.cluster, True)
         finally:
             queue.lock.release()
     finally:
@@ -1037,10 +1062,41 @@ cdef FutureState start_batch(
             outbox.pool.returned.append(loan)
             outbox.pool.take_in_returned()
     # Python's ints: the time of the next look may have more than 64 bits.
-    if (full_due_ms if is_due else now_ms + outbox.linger_ms) < outbox.waiting.next_look_ms:
-        found = queue.node
-        wakes[0] = found is None or not found.is_blocked
+    wakes[0] = needs_wakeup(outbox, queue, full_due_ms if is_due else now_ms + outbox.linger_ms) or (
+        full is not None and full is not queue and needs_wakeup(outbox, full, full_due_ms)
+    )
     return future
+
+
+cdef StickyPartitionInfo current_partition(Outbox outbox, Route route):
+    """Return the partition of the next batch, after a switch that an open batch had postponed; None if there is none."""
+    cdef object found = route.partitioner.current()
+    cdef StickyPartitionInfo sticky
+    cdef QueueState queue
+    cdef Py_ssize_t count
+    if found is None or (<StickyPartitionInfo>found).produced_bytes < outbox.batch_size:
+        return found
+    sticky = <StickyPartitionInfo>found
+    queue = outbox.queue(route, sticky.partition, sticky)
+    if queue is None:
+        return None
+    queue.lock.acquire()
+    try:
+        count = len(queue.batches)
+        if route.partitioner.current() is sticky and (not count or is_full_batch(queue.batches[count - 1])):
+            route.partitioner.update_partition_info(sticky, 0, route.cluster, True)
+    finally:
+        queue.lock.release()
+    return route.partitioner.current()
+
+
+cdef bint needs_wakeup(Outbox outbox, QueueState queue, object due_ms) except -1:
+    """Return what ``WaitingQueues.needs_wakeup`` does."""
+    cdef object node
+    if due_ms >= outbox.waiting.next_look_ms:
+        return False
+    node = queue.node
+    return node is None or not node.is_blocked
 
 
 # --- batches on their way to the sender and back -----------------------------------------------------------------------

@@ -168,9 +168,14 @@ cdef FutureState append_in_new_batch(
     `place` is as `append_plain` has left it. Raises what `_send_in_new_batch` does.
     """
     cdef bint wakes
-    cdef FutureState future = start_batch(
-        path.outbox, route, place, timestamp, key, value, headers, headers_size, on_delivery, &wakes
-    )
+    cdef FutureState future
+    try:
+        future = start_batch(
+            path.outbox, route, place, timestamp, key, value, headers, headers_size, on_delivery, &wakes
+        )
+    except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+        producer._sender.wakeup()
+        raise
     if future is None:
         return producer._send_in_new_batch(
             topic,

@@ -293,7 +293,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         try:
             was_expected = self._accumulator.waiting.expect_look()
         finally:  # also if Ctrl-C comes in between: nobody else would wake the sender
-            self._sender.wakeup()
+            self._driver.wakeup()
         # Release the GIL for a sender that was woken and waits for it: a busy thread would keep the GIL for 5 ms at a
         # time. A sender that was not woken before is still asleep; whoever waits for its record releases the GIL then.
         if was_expected:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.record.compression_type import not_installed, too_large, unreadable
@@ -28,8 +29,11 @@ def _first_step(size: int) -> int:
 
 
 class Lz4Engine(Protocol):
-    def compress(self, data: Buffer, level: int | None) -> bytes:
-        """Return a frame of independent blocks of 64 KiB; ``level`` is 3 to 12, or None for the fast compressor."""
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        """Return a function for any thread that compresses data to a frame of independent blocks of 64 KiB.
+
+        ``level`` is 3 to 12, or None for the fast compressor.
+        """
 
     def decompress(self, data: Buffer, limit: int) -> bytes: ...
 
@@ -42,15 +46,14 @@ class Lz4Package:
 
         self._frame: Any = lz4.frame
 
-    def compress(self, data: Buffer, level: int | None) -> bytes:
-        compressed: bytes = self._frame.compress(
-            data,
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        return partial(
+            self._frame.compress,
             compression_level=level or 0,
             block_size=self._frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
             store_size=False,
         )
-        return compressed
 
     def decompress(self, data: Buffer, limit: int) -> bytes:
         decompressor = self._frame.LZ4FrameDecompressor()
@@ -91,9 +94,10 @@ class CramjamLz4:
         self._library: Any = cramjam.lz4
         self._error = cramjam.DecompressionError
 
-    def compress(self, data: Buffer, level: int | None) -> bytes:
-        if level is not None:
-            return self._compress_better(data, level)
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        return self._compress if level is None else partial(self._compress_better, level)
+
+    def _compress(self, data: Buffer) -> bytes:
         view = memoryview(data)
         parts: list[Any] = [self._HEADER]
         for start in range(0, len(view), self._BLOCK_SIZE):
@@ -106,7 +110,7 @@ class CramjamLz4:
         parts.append(self._END)
         return b"".join(parts)
 
-    def _compress_better(self, data: Buffer, level: int) -> bytes:
+    def _compress_better(self, level: int, data: Buffer) -> bytes:
         """Compress with cramjam's own frames, as its blocks know no levels, and leave out the checksums of blocks."""
         compressor = self._library.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(data)

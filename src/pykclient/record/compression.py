@@ -221,16 +221,23 @@ class Lz4Compression(Compression):
     the high compressor, whose levels here are 3 to 12.
     """
 
-    __slots__ = ()
+    __slots__ = ("_compress",)
 
     _FRAME_MAGIC = b"\x04\x22\x4d\x18"
     _CONTENT_SIZE_FLAG = 0x08
 
-    def compress(self, data: Buffer, magic: int = 2) -> bytes:
-        from pykclient.record.codec_engines import lz4_engine
+    def __init__(self, type: CompressionType, level: int | None) -> None:
+        super().__init__(type, level)
+        self._compress: Callable[[Buffer], bytes] | None = None
 
-        level = None if self.level in (9, None) else min(max(self.level, 3), 12)
-        compressed = lz4_engine().compress(data, level)
+    def compress(self, data: Buffer, magic: int = 2) -> bytes:
+        compress = self._compress
+        if compress is None:
+            from pykclient.record.codec_engines import lz4_engine
+
+            level = None if self.level in (9, None) else min(max(self.level, 3), 12)
+            compress = self._compress = lz4_engine().compressor(level)
+        compressed = compress(data)
         if magic == 0:
             return compressed[:6] + bytes((_frame_checksum(compressed[:6]),)) + compressed[7:]
         return compressed

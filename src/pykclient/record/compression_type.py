@@ -147,7 +147,7 @@ class CompressionRatioEstimator:
     def update_estimation(cls, topic: str, compression_type: CompressionType, observed_ratio: float) -> float:
         """Update the estimate with a batch's ratio, and return it."""
         with HERE.mark, cls._lock:
-            ratios = cls._of_topic(topic)
+            ratios = cls._ratios.get(topic) or cls._of_topic(topic)
             current = ratios[compression_type.id]
             if observed_ratio > current:
                 current = max(current + COMPRESSION_RATIO_DETERIORATE_STEP, observed_ratio)

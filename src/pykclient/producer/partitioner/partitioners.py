@@ -64,9 +64,9 @@ class BuiltInPartitioner(StickyState):
             self._look_at_load(cluster)
         stats = self.load_stats
         if stats is not None:
-            return stats.ids[bisect_right(stats.sums, self._rng.randrange(stats.sums[-1]))]
+            return stats.ids[bisect_right(stats.sums, int(self._rng.random() * stats.sums[-1]))]
         candidates = cluster.available_partitions_for_topic(self.topic) or cluster.partitions_for_topic(self.topic)
-        return candidates[self._rng.randrange(len(candidates))].partition
+        return candidates[int(self._rng.random() * len(candidates))].partition
 
     def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
         """Return the current partition; the first caller chooses it.
