@@ -81,6 +81,18 @@ _MODULES = {
     "confluent_kafka.schema_registry.rules.cel": "pykclient.schema_registry.rules",
     "confluent_kafka.schema_registry.rules.cel.cel_executor": "pykclient.schema_registry.rules",
     "confluent_kafka.schema_registry.rules.cel.cel_field_executor": "pykclient.schema_registry.rules",
+    "confluent_kafka.schema_registry.rules.encryption": "pykclient.schema_registry.encryption",
+    "confluent_kafka.schema_registry.rules.encryption.dek_registry": "pykclient.schema_registry.dek_registry",
+    "confluent_kafka.schema_registry.rules.encryption.dek_registry.dek_registry_client": "pykclient.schema_registry."
+    "dek_registry",
+    "confluent_kafka.schema_registry.rules.encryption.encrypt_executor": "pykclient.schema_registry.encryption",
+    **{
+        f"confluent_kafka.schema_registry.rules.encryption.{name}": "pykclient.schema_registry.kms"
+        for name in (
+            *("awskms", "awskms.aws_driver", "azurekms", "azurekms.azure_driver", "gcpkms", "gcpkms.gcp_driver"),
+            *("hcvault", "hcvault.hcvault_driver", "kms_driver_registry", "localkms", "localkms.local_driver"),
+        )
+    },
     "confluent_kafka.schema_registry.rules.jsonata": "pykclient.schema_registry.rules",
     "confluent_kafka.schema_registry.rules.jsonata.jsonata_executor": "pykclient.schema_registry.rules",
     "confluent_kafka.serializing_producer": "pykclient.confluent.serializing",
@@ -131,6 +143,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "confluent_kafka.schema_registry.serde": {
         "pykclient.schema_registry.rules": (
+            "FieldContext",
+            "FieldRuleExecutor",
             "RuleAction",
             "RuleConditionError",
             "RuleContext",

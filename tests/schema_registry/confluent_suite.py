@@ -135,6 +135,14 @@ class _AsyncRest:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client.blocking.rest, name)
 
+    @property
+    def bearer_field_provider(self) -> Any:
+        conf = self._client.config()
+        if conf["bearer.auth.credentials.source"] != "CUSTOM":
+            return _identity_provider(self._client.blocking.rest)
+        function, config = (conf[f"bearer.auth.custom.provider.{name}"] for name in ("function", "config"))
+        return types.SimpleNamespace(custom_function=function, custom_config=config)
+
     async def handle_bearer_auth(self, headers: dict[str, str]) -> None:
         await self._client.run(lambda: _handle_bearer_auth(self._client.blocking.rest, headers))
 
@@ -143,7 +151,7 @@ def _encode_varints(out: BytesIO, indexes: list[int], zigzag: bool) -> None:
     out.write(wire.write_indexes(indexes, zigzag))
 
 
-def _identity_provider(client: rest.RestClient) -> Any:
+def _identity_provider(client: Any) -> Any:
     """Return what is under the names of confluent-kafka's providers of tokens: the settings that reached ours."""
     tokens, custom = client._credentials._tokens, client._credentials._custom
     if tokens is None:
@@ -255,19 +263,9 @@ class _Plugin:
         theirs.Clock = _Clock
         theirs.EncryptionExecutor = _like_theirs(encryption.EncryptionExecutor)
         theirs.FieldEncryptionExecutor = _like_theirs(encryption.FieldEncryptionExecutor)
-        executors: Any = (
-            rules.CelExecutor,
-            rules.CelFieldExecutor,
-            rules.JsonataExecutor,
-            kms.LocalKmsDriver,
-            kms.AwsKmsDriver,
-            kms.HcVaultKmsDriver,
-        )
-        for executor in executors:
-            executor.register = lambda: None
         (key,) = [key for key in serde.WRITING if key.name == "auto.register.schemas"]
         key.default = True
-        for client in (SchemaRegistryClient, AsyncSchemaRegistryClient):
+        for client in (SchemaRegistryClient, AsyncSchemaRegistryClient, dek_registry.DekRegistryClient):
             self._adapt(client)
         for owner, attributes in _PRIVATE.items():
             for name, value in attributes.items():
@@ -285,6 +283,8 @@ class _Plugin:
             if given.get("url") == "mock://":
                 given["url"] = _Plugin.url
             make(this, given, **more)
+            if isinstance(this, dek_registry.DekRegistryClient):
+                this._conf = dict(conf or {})
 
         client.__init__ = init
 

@@ -365,8 +365,8 @@ def test_own_executor_runs_on_both_sides(client: SchemaRegistryClient) -> None:
             return "SHIFT"
 
         def transform(self, ctx: Any, message: Any) -> Any:
-            by = int(ctx.parameter("by"))
-            return {**message, "id": message["id"] + (by if ctx.mode == RuleMode.WRITE else -by)}
+            by = int(ctx.get_parameter("by"))
+            return {**message, "id": message["id"] + (by if ctx.rule_mode == RuleMode.WRITE else -by)}
 
     rules = RuleRegistry()
     rules.register_executor(Shift())

@@ -95,7 +95,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        status, more = 200, {}
+        status: int = 200
+        more: dict[str, str] = {}
         failures = self.server.failures
         if failures and failures[0][0] in self.path:
             _, status, more, found = failures.pop(0)

@@ -359,7 +359,7 @@ class Copy:
         return "COPY"
 
     def run(self, ctx: RuleContext, message: Any, ex: Exception | None) -> None:
-        self.seen.append((ctx.rule.name, ctx.mode, message, type(ex).__name__))
+        self.seen.append((ctx.rule.name, ctx.rule_mode, message, type(ex).__name__))
 
 
 def test_actions_run_after_rules_that_name_them(client: SchemaRegistryClient) -> None:

@@ -22,19 +22,27 @@ from pykclient.errors import ConfigError
 from pykclient.schema_registry.dek_registry import LATEST, Dek, DekAlgorithm, DekRegistryClient, Kek
 from pykclient.schema_registry.kms import Aead, aead_ciphers, gcm_decrypt, gcm_encrypt, get_kms_driver
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import MustWaitError, RuleContext, RuleError, RuleNotExecutedError, has_same_fields
+from pykclient.schema_registry.rules import (
+    BuiltIn,
+    FieldContext,
+    FieldRuleExecutor,
+    MustWaitError,
+    RuleContext,
+    RuleError,
+    RuleNotExecutedError,
+)
 from pykclient.schema_registry.schema_registry_client import BoundedCache, SchemaRegistryClient
 from pykclient.schema_registry.schemas import RuleMode, SchemaRegistryError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-KEK_NAME: Final = "encrypt.kek.name"
-KMS_TYPE: Final = "encrypt.kms.type"
-KMS_KEY_ID: Final = "encrypt.kms.key.id"
-DEK_ALGORITHM: Final = "encrypt.dek.algorithm"
-DEK_EXPIRY_DAYS: Final = "encrypt.dek.expiry.days"
-ALTERNATE_KMS_KEY_IDS: Final = "encrypt.alternate.kms.key.ids"
+ENCRYPT_KEK_NAME: Final = "encrypt.kek.name"
+ENCRYPT_KMS_TYPE: Final = "encrypt.kms.type"
+ENCRYPT_KMS_KEY_ID: Final = "encrypt.kms.key.id"
+ENCRYPT_DEK_ALGORITHM: Final = "encrypt.dek.algorithm"
+ENCRYPT_DEK_EXPIRY_DAYS: Final = "encrypt.dek.expiry.days"
+ENCRYPT_ALTERNATE_KMS_KEY_IDS: Final = "encrypt.alternate.kms.key.ids"
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _NO_DATA: Final = b""
@@ -117,7 +125,7 @@ class _Step(NamedTuple):
         return (*self[:-1], frozenset((name, str(value)) for name, value in self.conf.items()), version)
 
 
-class EncryptionExecutor:
+class EncryptionExecutor(BuiltIn):
     """Executes rules ``ENCRYPT_PAYLOAD``: encrypts the bytes of records. Thread: any."""
 
     protects = True
@@ -126,12 +134,31 @@ class EncryptionExecutor:
         """``client`` is the DEK registry's; None takes the one beside the schemas. ``clock`` tells a DEK's age."""
         self.client = client
         self.clock = clock
-        self._lock = Lock()  # guards _clients
+        self._lock = Lock()  # guards the following, and client
+        #: Settings for the drivers of all serializers. Those of a serializer come before them.
+        self._conf: dict[str, Any] = {}
         self._clients: weakref.WeakKeyDictionary[SchemaRegistryClient, DekRegistryClient] = weakref.WeakKeyDictionary()
         #: Plain keys, with their versions and times.
         self._keys: BoundedCache[tuple[int, bytes, int | None]] = BoundedCache(_MOST_KEYS, clock)
         #: Why a thread could not fetch a key, for the next attempt of an event loop.
         self._failures: BoundedCache[Exception] = BoundedCache(_MOST_KEYS, clock)
+
+    def configure(self, client_conf: Mapping[str, Any], rule_conf: Mapping[str, Any]) -> None:
+        """Set the DEK registry, and settings for the drivers, for all serializers; none needs to be set.
+
+        Raises:
+            ConfigError: ``client_conf`` is no configuration of a client.
+            RuleError: another registry, or another value of a setting, was set before.
+        """
+        made = DekRegistryClient(client_conf) if client_conf and self.client is None else None
+        with self._lock:
+            self.client = self.client or made
+            if client_conf and self.client is not None and self.client.config() != client_conf:
+                raise RuleError("executor already configured")
+            for key, value in rule_conf.items():
+                if self._conf.get(key, value) != value:
+                    raise RuleError(f"rule config key already set: {key}")
+            self._conf.update(rule_conf)
 
     def type(self) -> str:
         return "ENCRYPT_PAYLOAD"
@@ -165,29 +192,31 @@ class EncryptionExecutor:
         return change
 
     def _step(self, ctx: RuleContext) -> _Step:
-        name = ctx.parameter(KEK_NAME)
+        name = ctx.get_parameter(ENCRYPT_KEK_NAME)
         if not name:
-            raise RuleNotExecutedError(f"the rule has no {KEK_NAME}")
-        algorithm = ctx.parameter(DEK_ALGORITHM) or DekAlgorithm.AES256_GCM
+            raise RuleNotExecutedError(f"the rule has no {ENCRYPT_KEK_NAME}")
+        algorithm = ctx.get_parameter(ENCRYPT_DEK_ALGORITHM) or DekAlgorithm.AES256_GCM
         if algorithm not in DekAlgorithm.__members__:
-            raise RuleNotExecutedError(f"{DEK_ALGORITHM} = {algorithm}: it must be one of {', '.join(DekAlgorithm)}")
-        days = ctx.parameter(DEK_EXPIRY_DAYS) or "0"
+            raise RuleNotExecutedError(
+                f"{ENCRYPT_DEK_ALGORITHM} = {algorithm}: it must be one of {', '.join(DekAlgorithm)}"
+            )
+        days = ctx.get_parameter(ENCRYPT_DEK_EXPIRY_DAYS) or "0"
         if not days.isdecimal():
-            raise RuleNotExecutedError(f"{DEK_EXPIRY_DAYS} = {days}: it must be a number of days")
+            raise RuleNotExecutedError(f"{ENCRYPT_DEK_EXPIRY_DAYS} = {days}: it must be a number of days")
         if not ctx.subject:
             raise RuleNotExecutedError("there is no subject, whose key encrypts; pass a SerializationContext")
-        if ctx.mode not in (RuleMode.WRITE, RuleMode.READ):
-            raise RuleNotExecutedError(f"the rule cannot be executed for {ctx.mode}")
+        if ctx.rule_mode not in (RuleMode.WRITE, RuleMode.READ):
+            raise RuleNotExecutedError(f"the rule cannot be executed for {ctx.rule_mode}")
         return _Step(
             name,
-            ctx.parameter(KMS_TYPE),
-            ctx.parameter(KMS_KEY_ID),
+            ctx.get_parameter(ENCRYPT_KMS_TYPE),
+            ctx.get_parameter(ENCRYPT_KMS_KEY_ID),
             DekAlgorithm(algorithm),
             int(days),
             ctx.subject,
-            ctx.mode == RuleMode.READ,
+            ctx.rule_mode == RuleMode.READ,
             self.client or self._client_of(ctx.registry),
-            ctx.conf,
+            {**self._conf, **ctx.conf},
         )
 
     def _client_of(self, registry: SchemaRegistryClient | None) -> DekRegistryClient:
@@ -295,7 +324,7 @@ class EncryptionExecutor:
                 raise RuleError(f"the registry does not know {what}")
             if not step.kms_type or not step.kms_key_id:
                 raise RuleNotExecutedError(
-                    f"the registry does not know {what}, and the rule lacks {KMS_TYPE} and {KMS_KEY_ID}"
+                    f"the registry does not know {what}, and the rule lacks {ENCRYPT_KMS_TYPE} and {ENCRYPT_KMS_KEY_ID}"
                 )
             kms_type, kms_key_id = step.kms_type, step.kms_key_id
             made = _asked(
@@ -305,8 +334,8 @@ class EncryptionExecutor:
         if kek is None:
             raise RuleNotExecutedError(f"the registry neither takes nor knows {what}")
         for name, wanted, held in (
-            (KMS_TYPE, step.kms_type, kek.kms_type),
-            (KMS_KEY_ID, step.kms_key_id, kek.kms_key_id),
+            (ENCRYPT_KMS_TYPE, step.kms_type, kek.kms_type),
+            (ENCRYPT_KMS_KEY_ID, step.kms_key_id, kek.kms_key_id),
         ):
             if wanted and wanted != held:
                 raise RuleNotExecutedError(f"{what} has {name} = {held}, and the rule {wanted}")
@@ -351,7 +380,7 @@ def _asked(what: str, ask: Callable[[], T], but: int | None = None) -> T | None:
 def _by_kek(step: _Step, kek: Kek, verb: str, run: Callable[[Aead], bytes]) -> bytes:
     """Return what a KEK makes, by the first of its keys in the service that works."""
     props = {} if kek.kms_props is None else kek.kms_props.properties
-    others = props.get(ALTERNATE_KMS_KEY_IDS) or step.conf.get(ALTERNATE_KMS_KEY_IDS) or ""
+    others = props.get(ENCRYPT_ALTERNATE_KMS_KEY_IDS) or step.conf.get(ENCRYPT_ALTERNATE_KMS_KEY_IDS) or ""
     names = [str(kek.kms_key_id), *(name.strip() for name in others.split(",") if name.strip())]
     problems = []
     last: Exception | None = None
@@ -369,7 +398,7 @@ def _by_kek(step: _Step, kek: Kek, verb: str, run: Callable[[Aead], bytes]) -> b
     raise RuleNotExecutedError(text) from last
 
 
-class FieldEncryptionExecutor:
+class FieldEncryptionExecutor(FieldRuleExecutor, BuiltIn):
     """Executes rules ``ENCRYPT``: encrypts the texts and bytes in fields with one of a rule's tags. Thread: any."""
 
     protects = True
@@ -379,24 +408,18 @@ class FieldEncryptionExecutor:
         #: What encrypts a value, and has the keys.
         self.executor = EncryptionExecutor(client, clock)
 
+    def configure(self, client_conf: Mapping[str, Any], rule_conf: Mapping[str, Any]) -> None:
+        """Set the DEK registry and the settings, as ``EncryptionExecutor.configure``."""
+        self.executor.configure(client_conf, rule_conf)
+
     def type(self) -> str:
         return "ENCRYPT"
 
-    def transform(self, ctx: RuleContext, message: Any) -> Any:
-        """Return the message with encrypted or decrypted fields.
+    def new_transform(self, ctx: RuleContext) -> Callable[[RuleContext, FieldContext, Any], Any]:
+        """Return what encrypts or decrypts a field.
 
-        Raises:
-            RuleError: there is no key, or a field was not encrypted by it, or is of another type.
-            MustWaitError: the key must be fetched, and the caller is an event loop.
+        Its function raises RuleError if there is no key, or the field was not encrypted by it, or is of another type;
+        and MustWaitError if the key must be fetched, and the caller is an event loop.
         """
-        if ctx.walk is None:
-            raise NotImplementedError("rules of fields are not supported for this format")
-        if has_same_fields(ctx):
-            return message
-        wanted = frozenset(ctx.rule.tags or ())
         change = self.executor.change(ctx)
-
-        def each(path: str, tags: frozenset[str], type_name: str, value: Any) -> Any:
-            return change(type_name, value, f"the field {path!r}") if not wanted or wanted & tags else value
-
-        return ctx.walk(message, each)
+        return lambda _, field, value: change(field.field_type, value, f"the field {field.full_name!r}")

@@ -72,12 +72,12 @@ class RuleContext:
 
     __slots__ = (
         "conf",
-        "ctx",
         "may_wait",
-        "mode",
         "registry",
         "rule",
+        "rule_mode",
         "rules",
+        "ser_ctx",
         "source",
         "subject",
         "target",
@@ -87,9 +87,9 @@ class RuleContext:
     def __init__(
         self,
         rule: Rule,
-        mode: RuleMode,
+        rule_mode: RuleMode,
         subject: str,
-        ctx: SerializationContext | None,
+        ser_ctx: SerializationContext | None,
         source: Schema | None,
         target: Schema | None,
         walk: FieldWalk | None,
@@ -107,15 +107,15 @@ class RuleContext:
         self.conf = conf or {}
         #: False in an event loop: an executor that must wait raises MustWaitError instead.
         self.may_wait = may_wait
-        self.mode = mode
+        self.rule_mode = rule_mode
         self.subject = subject
-        self.ctx = ctx
+        self.ser_ctx = ser_ctx
         self.source = source
         self.target = target
         #: None where the message's format has no fields that can be walked.
         self.walk = walk
 
-    def parameter(self, name: str) -> str | None:
+    def get_parameter(self, name: str) -> str | None:
         """Return a parameter of the rule, or the property of that name in the schema's metadata."""
         if self.rule.params is not None and name in self.rule.params.params:
             return self.rule.params.params[name]
@@ -124,7 +124,11 @@ class RuleContext:
 
 
 class RuleExecutor(Protocol):
-    """Executes rules of one type. Thread: any."""
+    """Executes rules of one type. Thread: any.
+
+    If it also has ``configure(client_conf, rule_conf)``, each serializer calls that with the configuration of its
+    registry's client and its ``rule_conf``.
+    """
 
     def type(self) -> str:
         """Return the type, as rules name it."""
@@ -139,12 +143,68 @@ def has_same_fields(ctx: RuleContext) -> bool:
     As in confluent-kafka, only that one is executed: fields are encrypted once.
     """
     rule, at = ctx.rule, next(place for place, one in enumerate(ctx.rules) if one is ctx.rule)
-    others = ctx.rules[:at] if ctx.mode in (RuleMode.WRITE, RuleMode.UPGRADE) else ctx.rules[at + 1 :]
+    others = ctx.rules[:at] if ctx.rule_mode in (RuleMode.WRITE, RuleMode.UPGRADE) else ctx.rules[at + 1 :]
 
     def form(of: Rule) -> tuple[Any, ...]:
         return (of.kind, of.mode, of.type, of.tags)
 
     return bool(rule.tags) and any(form(other) == form(rule) for other in others)
+
+
+class FieldContext(NamedTuple):
+    """The field that a rule is executed for: its full name and tags in the schema, and the name of its type."""
+
+    full_name: str
+    name: str
+    field_type: str
+    tags: frozenset[str]
+    containing_message: Any
+
+    def type_name(self) -> str:
+        return self.field_type
+
+
+class FieldRuleExecutor:
+    """The base of executors that change the fields with one of a rule's tags, or all fields without any."""
+
+    def configure(self, client_conf: dict[str, Any], rule_conf: dict[str, Any]) -> None:
+        """Take the configuration of a serializer, if the executor needs any."""
+
+    def type(self) -> str:
+        raise NotImplementedError
+
+    def new_transform(self, ctx: RuleContext) -> Callable[[RuleContext, FieldContext, Any], Any]:
+        """Return the function that is called with the context, each field's and its value, and returns the new one."""
+        raise NotImplementedError
+
+    def transform(self, ctx: RuleContext, message: Any) -> Any:
+        """Return the message with changed fields.
+
+        Raises:
+            NotImplementedError: the message's format has no fields that can be walked.
+        """
+        if ctx.walk is None:
+            raise NotImplementedError("rules of fields are not supported for this format")
+        if has_same_fields(ctx):
+            return message
+        wanted = frozenset(ctx.rule.tags or ())
+        change = self.new_transform(ctx)
+
+        def each(path: str, tags: frozenset[str], type_name: str, value: Any) -> Any:
+            if wanted and not wanted & tags:
+                return value
+            return change(ctx, FieldContext(path, path.rpartition(".")[2], type_name, tags, message), value)
+
+        return ctx.walk(message, each)
+
+
+class BuiltIn:
+    """An executor of this package. Serializers find it without registration, and pass it all that it needs."""
+
+    @classmethod
+    def register(cls) -> None:
+        """Register an executor of this class for all serializers, as confluent-kafka needs it."""
+        RuleRegistry.register_rule_executor(cls())  # type: ignore[arg-type]
 
 
 class RuleAction(Protocol):
@@ -186,6 +246,15 @@ class RuleRegistry:
         """Let rules name an action."""
         with self._lock:
             self._actions[rule_action.type()] = rule_action
+
+    def configure(self, client_conf: Mapping[str, Any], rule_conf: Mapping[str, Any]) -> None:
+        """Configure the registered executors and actions that want to be."""
+        with self._lock:
+            found = [*self._executors.values(), *self._actions.values()]
+        for one in found:
+            configure = None if isinstance(one, BuiltIn) else getattr(one, "configure", None)
+            if configure is not None:
+                configure(dict(client_conf), dict(rule_conf))
 
     def get_executor(self, name: str) -> RuleExecutor | None:
         """Return the executor for a type; None if there is none."""
@@ -256,7 +325,7 @@ def _wildcards(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(known.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
-class CelExecutor:
+class CelExecutor(BuiltIn):
     """Executes CEL expressions; ``message`` is the record. Needs the package cel-python."""
 
     def __init__(self) -> None:
@@ -392,7 +461,7 @@ class CelFieldExecutor(CelExecutor):
         return True if is_condition else changed
 
 
-class JsonataExecutor:
+class JsonataExecutor(BuiltIn):
     """Executes JSONata expressions, for migrations. Needs the package jsonata-python."""
 
     def type(self) -> str:
@@ -569,6 +638,7 @@ class RuleRunner:
         self._registry = registry or RuleRegistry.get_global_instance()
         self._client = client
         self._conf = conf
+        self._registry.configure({} if client is None else client.config(), conf or {})
 
     def rules_for(
         self, phase: RulePhase, mode: RuleMode, subject: str, source: Schema | None, target: Schema | None
@@ -641,7 +711,7 @@ class RuleRunner:
         name = names or default
         if "," in name:  # one for writing and upgrading, one for reading and downgrading
             first, _, second = name.partition(",")
-            name = first if context.mode in (RuleMode.WRITE, RuleMode.UPGRADE) else second
+            name = first if context.rule_mode in (RuleMode.WRITE, RuleMode.UPGRADE) else second
         if name == "NONE":
             return
         if name == "ERROR":
