@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -24,18 +25,17 @@ from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import (
     ClientRequest,
     ClientResponse,
-    RenewalTemplate,
+    RepeatableRequest,
     Repetitions,
     RequestBuilder,
-    Settler,
-    StandingRequest,
+    Shortcut,
+    UsualResponse,
 )
 from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
 from pykclient.network.metadata import Metadata, MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
-from pykclient.network.network_receive import Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Request
@@ -49,6 +49,7 @@ from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 
 NODE = Node(0, "127.0.0.1", 9092)
+HEARTBEAT_VERSION = ApiKeys.latest_version(ApiKeys.HEARTBEAT)
 REQUEST_TIMEOUT_MS = 1_000
 BACKOFF_MS = 50
 
@@ -1268,34 +1269,30 @@ def test_leader_epochs_of_old_brokers_are_not_relied_on() -> None:
 
 
 class Heartbeats(RequestBuilder):
-    """A heartbeat that is sent again after each response without an error. It is its own Renewal."""
+    """A heartbeat that is sent again after each response without an error. It is its own Repetition."""
 
-    __slots__ = ("epoch", "renewal", "repeated_ms", "version", "wanted")
+    __slots__ = ("epoch", "repeated_ms", "shortcut", "wanted")
 
     def __init__(self) -> None:
         super().__init__(HeartbeatRequest(group_id="g", member_id="m"))
         self.wanted = True
-        self.renewal = self
-        self.version = 0
+        usual = UsualResponse()
+        usual.expect(HeartbeatResponse(), HEARTBEAT_VERSION)
+        self.shortcut = Shortcut(usual, lambda _request, _now_ms: self.wanted, self)
         self.epoch = 5
         self.repeated_ms: list[Tally] = []
 
-    def __call__(
-        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
-    ) -> bytes | None:
-        self.version = version
-        if not self.wanted or response[4:] != encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]:
-            return None
+    def next_frame(self, request: ClientRequest, version: int, correlation_id: int) -> bytes:
         return encode_request(self.message, version, correlation_id, request.client_id).getvalue()
 
-    def template(self) -> RenewalTemplate | None:
-        return RenewalTemplate(b"empty", b"request", 3, self.epoch) if self.wanted else None
+    def template(self, request: ClientRequest, version: int) -> tuple[bytes, int, int] | None:
+        return (b"request", 3, self.epoch) if self.wanted else None
 
     def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
         self.repeated_ms.append(done.latencies_ms)
 
 
-class Renewing(Fixture):
+class Repeating(Fixture):
     """A client with such a request in flight; its selector answers while ``quiet_responses`` is more than 0."""
 
     def __init__(self) -> None:
@@ -1318,8 +1315,8 @@ class Renewing(Fixture):
         return [sent.header.correlation_id for sent in self.selector.pending(NODE.id_string)]
 
 
-def test_renewed_request_is_sent_without_ending_wait() -> None:
-    f = Renewing()
+def test_repeated_request_is_sent_without_ending_wait() -> None:
+    f = Repeating()
     last = f.respond()
     begun_ms = f.now
     f.selector.polls.clear()
@@ -1338,8 +1335,8 @@ def test_renewed_request_is_sent_without_ending_wait() -> None:
     assert not f.client.has_in_flight_requests()
 
 
-def test_poll_waits_remaining_time_after_renewed_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    f = Renewing()
+def test_poll_waits_remaining_time_after_repeated_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = Repeating()
     waits: list[int] = []
     wait = f.selector.poll
 
@@ -1355,8 +1352,8 @@ def test_poll_waits_remaining_time_after_renewed_request(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("what", ["error", "unwanted", "lost", "second request", "other response"])
-def test_response_without_renewal_is_handled_normally(what: str) -> None:
-    f = Renewing()
+def test_response_without_repetition_is_handled_normally(what: str) -> None:
+    f = Repeating()
     if what == "second request":
         f.send()
         f.selector.respond(NODE.id_string, HeartbeatResponse())
@@ -1373,26 +1370,28 @@ def test_response_without_renewal_is_handled_normally(what: str) -> None:
     assert len(f.in_flight()) == (what == "second request")
 
 
-class Settled(RequestBuilder):
-    """A heartbeat with a Settler."""
+class UsuallyAnswered(RequestBuilder):
+    """A heartbeat whose usual response is handled by ``handle``."""
 
-    __slots__ = ("settle",)
+    __slots__ = ("shortcut",)
 
-    def __init__(self, settle: Settler) -> None:
+    def __init__(self, handle: Callable[[ClientRequest, int], bool]) -> None:
         super().__init__(HeartbeatRequest(group_id="g", member_id="m"))
-        self.settle = settle
+        usual = UsualResponse()
+        usual.expect(HeartbeatResponse(), HEARTBEAT_VERSION)
+        self.shortcut = Shortcut(usual, handle)
 
 
-class Settling(Fixture):
+class Usual(Fixture):
     """A client with a request in flight whose response leaves nothing to decide unless it has an error."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.await_ready()
-        self.settled: list[tuple[int, int]] = []
+        self.handled: list[tuple[int, int]] = []
         self.got: list[ClientResponse] = []
         self.waits: list[int] = []
-        builder = Settled(self.settle)
+        builder = UsuallyAnswered(self.handle)
         request = self.client.new_client_request(NODE.id_string, builder, self.now, True, callback=self.got.append)
         self.client.send(request, self.now)
         wait = self.selector.poll
@@ -1403,18 +1402,18 @@ class Settling(Fixture):
 
         monkeypatch.setattr(self.selector, "poll", answered_after_30_ms)
 
-    def settle(self, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
-        self.settled.append((request.correlation_id, now_ms))
-        return response[4:] == encode_response(HeartbeatResponse(), version, 0).getvalue()[8:]
+    def handle(self, request: ClientRequest, now_ms: int) -> bool:
+        self.handled.append((request.correlation_id, now_ms))
+        return True
 
 
-def test_settled_response_does_not_end_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    f = Settling(monkeypatch)
+def test_usual_response_does_not_end_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = Usual(monkeypatch)
     f.selector.respond(NODE.id_string, HeartbeatResponse())
     begun_ms = f.now
     assert f.poll(50) == []
     assert f.waits == [50, 20]
-    assert f.settled == [(f.settled[0][0], begun_ms + 30)]
+    assert f.handled == [(f.handled[0][0], begun_ms + 30)]
     assert f.got == []
     assert not f.client.has_in_flight_requests()
     f.send()
@@ -1424,7 +1423,7 @@ def test_settled_response_does_not_end_wait(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("what", ["an error", "another response", "another connection", "a wrong id"])
 def test_any_other_event_ends_wait(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    f = Settling(monkeypatch)
+    f = Usual(monkeypatch)
     if what == "an error":
         f.selector.respond(NODE.id_string, HeartbeatResponse(error_code=errors.UnknownMemberIdError.code))
     elif what == "a wrong id":
@@ -1440,13 +1439,13 @@ def test_any_other_event_ends_wait(monkeypatch: pytest.MonkeyPatch, what: str) -
     responses = f.poll(50)
     assert f.waits == [50]
     assert len(responses) == (what != "another connection")
-    assert len(f.settled) == (what != "a wrong id")
+    assert len(f.handled) == (what not in ("an error", "a wrong id"))
     assert len(f.got) == (what in ("an error", "a wrong id"))
     assert all(response.disconnected == (what == "a wrong id") for response in f.got)
 
 
-def test_renewed_request_has_new_timeout_and_fails_with_connection() -> None:
-    f = Renewing()
+def test_repeated_request_has_new_timeout_and_fails_with_connection() -> None:
+    f = Repeating()
     f.clock.advance(REQUEST_TIMEOUT_MS - 10)
     f.respond()
     f.poll()
@@ -1459,48 +1458,52 @@ def test_renewed_request_has_new_timeout_and_fails_with_connection() -> None:
     assert f.got == [response]
 
 
-class Standing:
+class Repeater:
     """A selector's part that sends the request again as often as ``count`` says, in each poll."""
 
-    def __init__(self, f: Renewing, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[StandingRequest] = []
+    def __init__(self, f: Repeating, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[RepeatableRequest] = []
         self.count = 3
         self.error: BaseException | None = None
         self._poll = f.selector.poll
-        monkeypatch.setattr(f.selector, "stand", self.stand)
+        monkeypatch.setattr(f.selector, "repeat", self.repeat)
         monkeypatch.setattr(f.selector, "poll", self.poll)
 
-    def stand(self, id: str, standing: StandingRequest) -> Standing:
+    def repeat(self, id: str, request: RepeatableRequest) -> Callable[[], Repetitions]:
         assert id == NODE.id_string
-        self.asked.append(standing)
-        return self
+        self.asked.append(request)
+        return lambda: Repetitions(self.count, 60, 40, 1_000, 300, 400, 350)
 
     def poll(self, timeout_ms: int) -> None:
         if self.error is not None:
             raise self.error
         self._poll(timeout_ms)
 
-    def end_standing(self) -> Repetitions:
-        return Repetitions(self.count, 60, 40, 1_000, 300, 400, 350)
 
-
-def standing(monkeypatch: pytest.MonkeyPatch) -> tuple[Renewing, Standing]:
+def repeated_once(monkeypatch: pytest.MonkeyPatch) -> tuple[Repeating, Repeater]:
     """Return a client that has sent its request again once, before a poller could do it."""
-    f = Renewing()
+    f = Repeating()
     f.respond()
     assert f.poll() == []
-    return f, Standing(f, monkeypatch)
+    return f, Repeater(f, monkeypatch)
 
 
 def test_poller_repeats_request_during_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, poller = standing(monkeypatch)
+    f, poller = repeated_once(monkeypatch)
     [last] = f.in_flight()
     sent_ms = f.now
     f.clock.advance(5)
     assert f.poll(100) == []
     [request] = poller.asked
-    assert request == StandingRequest(
-        struct.pack(">ii", 9, last) + b"empty", b"request", 3, last + 1, f.builder.epoch + 1, f.now - 100 - sent_ms
+    assert f.builder.shortcut is not None
+    content = f.builder.shortcut.usual.content
+    assert request == RepeatableRequest(
+        struct.pack(">ii", 4 + len(content), last) + content,
+        b"request",
+        3,
+        last + 1,
+        f.builder.epoch + 1,
+        f.now - 100 - sent_ms,
     )
     [latencies] = f.builder.repeated_ms
     assert (latencies.count, latencies.total, latencies.smallest, latencies.largest, latencies.last) == (
@@ -1519,7 +1522,7 @@ def test_poller_repeats_request_during_wait(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("why", ["unwanted", "second request", "large id", "large epoch", "answered"])
 def test_poller_repeats_only_a_sole_wanted_request(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    f, poller = standing(monkeypatch)
+    f, poller = repeated_once(monkeypatch)
     if why == "unwanted":
         f.builder.wanted = False
     elif why == "second request":
@@ -1539,7 +1542,7 @@ def test_poller_repeats_only_a_sole_wanted_request(why: str, monkeypatch: pytest
 
 
 def test_poller_requests_count_although_an_exception_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, poller = standing(monkeypatch)
+    f, poller = repeated_once(monkeypatch)
     [last] = f.in_flight()
     poller.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -1549,7 +1552,7 @@ def test_poller_requests_count_although_an_exception_ends_the_wait(monkeypatch: 
 
 
 def test_request_is_unchanged_without_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, poller = standing(monkeypatch)
+    f, poller = repeated_once(monkeypatch)
     poller.count = 0
     created_ms = f.request.created_ms
     [last] = f.in_flight()

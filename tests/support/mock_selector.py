@@ -7,7 +7,7 @@ import io
 from pykclient.clock import FOREVER_MS
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import StandingRequest
+from pykclient.network.client_request import RepeatableRequest
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
@@ -105,7 +105,7 @@ class MockSelector:
     def unmute_all(self) -> None:
         """Do nothing: clients never mute."""
 
-    def stand(self, id: str, standing: StandingRequest) -> None:
+    def repeat(self, id: str, request: RepeatableRequest) -> None:
         """Do nothing: the client sends requests again itself."""
 
     def end_interrupted_wait(self) -> bool:

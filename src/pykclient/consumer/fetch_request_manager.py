@@ -1,6 +1,6 @@
 """Building fetch requests and handling their responses (Java: FetchRequestManager, AbstractFetch).
 
-While a broker has nothing new, requests follow themselves: see StandingFetch.
+While a broker has nothing new, requests follow themselves: see RepeatedFetch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pykclient.network.client_request import CORRELATION_ID_AT, RenewalTemplate
+from pykclient.network.client_request import CORRELATION_ID_AT, Shortcut
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.failures import COORDINATOR_ID_BASE, SPARE_ID_BASE
 from pykclient.network.metadata import LeaderIdAndEpoch
@@ -50,31 +50,25 @@ if TYPE_CHECKING:
     from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.consumer.request_manager import RequestFuture
     from pykclient.network.client_request import ClientRequest, ClientResponse, Repetitions
-    from pykclient.network.network_receive import Frame
     from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
-#: From this version on, a request's body begins with the same fields as in the latest.
-_OLDEST_VERSION: Final = 15
 _INT32: Final = Struct(">i")
 #: max_wait_ms, min_bytes, max_bytes, isolation_level and session_id, which precede the session's epoch.
 _BEFORE_EPOCH: Final = Struct(">iiibi")
-#: A response without partitions, after its correlation id: the header's tags, throttle_time_ms, error_code, session_id,
-#: the number of topics plus 1, tags.
-_EMPTY_RESPONSE: Final = Struct(">bihibb")
 
 
-class StandingFetch:
-    """Repeats an incremental fetch request without changes after each empty response.
+class RepeatedFetch:
+    """An incremental fetch request that changes nothing, and is sent again after each empty response.
 
     An idle consumer gets an empty response every ``fetch.max.wait.ms``. Its next request differs only in the
     correlation id and in the session's epoch, so these are written into a copy of its bytes. Other requests and
     responses take dozens of objects and two hundred calls.
 
     ``build`` returns the request in a version. ``is_wanted()`` tells whether the same request would be created again.
-    In a wait, a poller that can does the same without Python code; see ``StandingRequest``. Thread: application.
+    Thread: application.
     """
 
-    __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics", "_nothing_new")
+    __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics")
 
     def __init__(
         self,
@@ -89,32 +83,29 @@ class StandingFetch:
         self._is_wanted = is_wanted
         self._frame = b""
         self._epoch_at = 0
-        self._nothing_new = b""
 
-    def __call__(
-        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
-    ) -> bytes | None:
-        """Return the next request, with this correlation id, if ``response`` is empty and fits the session.
-
-        Then the response has been handled. None if it has to be parsed.
-        """
-        if version < _OLDEST_VERSION:
-            return None
-        if not self._frame:
-            self._prepare(version, request.client_id)
-        if response[4:] != self._nothing_new or not self._is_wanted():
-            return None
+    def handle(self, request: ClientRequest, now_ms: int) -> bool:
+        """Handle an empty response, if the same request is to follow; return whether it is."""
+        if not self._is_wanted():
+            return False
         self._metrics.record_latency(request.destination, now_ms - request.created_ms, now_ms)
-        frame = bytearray(self._frame)
+        return True
+
+    def next_frame(self, request: ClientRequest, version: int, correlation_id: int) -> bytes:
+        """Return the frame of the next request, and advance the session."""
+        frame = bytearray(self._template(request, version))
         _INT32.pack_into(frame, CORRELATION_ID_AT, correlation_id)
         _INT32.pack_into(frame, self._epoch_at, self._handler.next_epoch())
         return bytes(frame)
 
-    def template(self) -> RenewalTemplate | None:
-        """Return the arguments with which a poller repeats the last call; None if it would return None."""
+    def template(self, request: ClientRequest, version: int) -> tuple[bytes, int, int] | None:
+        """Return the next frame without its numbers, the position of the epoch in it, and the epoch of ``request``.
+
+        None if the request would not be sent again.
+        """
         if not self._is_wanted():
             return None
-        return RenewalTemplate(self._nothing_new, self._frame, self._epoch_at, self._handler.epoch)
+        return self._template(request, version), self._epoch_at, self._handler.epoch
 
     def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
         """Record that a poller has repeated the request by itself."""
@@ -122,12 +113,14 @@ class StandingFetch:
         self._metrics.record_latencies(request.destination, done.latencies_ms, now_ms)
         self._metrics.throttle_time_sensor.record_all(done.throttle_times_ms, now_ms)
 
-    def _prepare(self, version: int, client_id: str | None) -> None:
-        request = self._build(version)
-        self._nothing_new = _EMPTY_RESPONSE.pack(0, 0, 0, request.session_id, 1, 0)
-        self._frame = encode_request(request, version, 0, client_id).getvalue()
-        body_at = CORRELATION_ID_AT + 4 + 2 + len((client_id or "").encode()) + 1  # the id has a length, tags follow
-        self._epoch_at = body_at + _BEFORE_EPOCH.size
+    def _template(self, request: ClientRequest, version: int) -> bytes:
+        if not self._frame:
+            client_id = request.client_id
+            self._frame = encode_request(self._build(version), version, 0, client_id).getvalue()
+            # The client id has a length before it and tags behind it.
+            body_at = CORRELATION_ID_AT + 4 + 2 + len((client_id or "").encode()) + 1
+            self._epoch_at = body_at + _BEFORE_EPOCH.size
+        return self._frame
 
 
 INVALID_LOG_START_OFFSET = -1
@@ -271,8 +264,8 @@ class FetchRequestManager:
                     nodes.append((node, connection))
         for node, connection in nodes:
             data = self._build(node.id)
-            renewal = self._renewal(node.id, data) if data.is_repeatable else None
-            self._create(node, connection, data, self._on_success, self._on_failure, renewal)
+            shortcut = self._shortcut(node.id, data) if data.is_repeatable else None
+            self._create(node, connection, data, self._on_success, self._on_failure, shortcut)
         if is_all_busy:
             self._all_busy_at = changes
         return len(nodes)
@@ -284,11 +277,11 @@ class FetchRequestManager:
         data: FetchRequestData,
         on_success: Callable[[Node, FetchRequestData, ClientResponse], object],
         on_failure: Callable[[Node, FetchRequestData, Exception], object],
-        renewal: StandingFetch | None = None,
+        shortcut: Shortcut | None = None,
     ) -> RequestFuture[ClientResponse]:
         if self._superseded.pop(connection.id, None) is not None:
             self._client.close_async(connection)
-        builder = FetchRequestBuilder(self._config, data, renewal)
+        builder = FetchRequestBuilder(self._config, data, shortcut)
         request = UnsentRequest(builder, connection)
         self._in_flight[node.id] = request, connection.id, data
         request.future.add_listener(partial(on_success, node, data), partial(on_failure, node, data))
@@ -296,10 +289,12 @@ class FetchRequestManager:
         self._client.managers.poll_soon()
         return request.future
 
-    def _renewal(self, node_id: int, data: FetchRequestData) -> StandingFetch:
+    def _shortcut(self, node_id: int, data: FetchRequestData) -> Shortcut:
         is_wanted = partial(self._is_wanted_again, node_id, data, self._metadata.update_version)
         handler = self._session_handlers[node_id]
-        return StandingFetch(FetchRequestBuilder(self._config, data).build, handler, self._metrics_manager, is_wanted)
+        build = FetchRequestBuilder(self._config, data).build
+        fetch = RepeatedFetch(build, handler, self._metrics_manager, is_wanted)
+        return Shortcut(handler.usual_response, fetch.handle, fetch)
 
     def _is_wanted_again(self, node_id: int, data: FetchRequestData, metadata_version: int) -> bool:
         """Return whether the next round of a poll would send the same request to this node again.

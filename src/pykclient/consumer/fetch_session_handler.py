@@ -16,7 +16,7 @@ from uuid import UUID
 
 from pykclient.errors import FetchSessionIdNotFoundError, RemoteProtocolError, for_code
 from pykclient.log_context import LogContext
-from pykclient.network.client_request import Renewal, RequestBuilder
+from pykclient.network.client_request import RequestBuilder, Shortcut, UsualResponse
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.wire import Reader, Writer
 from pykclient.types import TopicIdPartition, TopicPartition
@@ -122,6 +122,7 @@ class FetchSessionHandler:
         "_without_topic_id",
         "answers",
         "session_topic_names",
+        "usual_response",
     )
 
     def __init__(self, log_context: LogContext, node_id: int) -> None:
@@ -135,6 +136,8 @@ class FetchSessionHandler:
         self.answers = 0
         #: Names by id; empty if the session cannot use ids.
         self.session_topic_names: Mapping[UUID, str] = {}
+        #: That of a broker without news. Stays empty in versions whose requests begin with other fields.
+        self.usual_response = UsualResponse()
 
     @property
     def session_id(self) -> int:
@@ -243,6 +246,8 @@ class FetchSessionHandler:
             self._next_metadata = INITIAL
         elif full:
             self._next_metadata = FetchMetadata(response.session_id, INITIAL_EPOCH).next_incremental()
+            if version >= _FIRST_WITHOUT_REPLICA:
+                self.usual_response.expect(FetchResponse(session_id=response.session_id), version)
         else:
             self._next_metadata = self._next_metadata.next_incremental()
         return partitions
@@ -437,10 +442,10 @@ class FetchRequestBuilder(RequestBuilder):
     Thread: owner.
     """
 
-    __slots__ = ("_config", "data", "renewal")
+    __slots__ = ("_config", "data", "shortcut")
 
-    def __init__(self, config: FetchConfig, data: FetchRequestData, renewal: Renewal | None = None) -> None:
-        self.renewal = renewal
+    def __init__(self, config: FetchConfig, data: FetchRequestData, shortcut: Shortcut | None = None) -> None:
+        self.shortcut = shortcut
         oldest, latest = FetchRequest.VERSIONS
         self._config = config
         self.data = data

@@ -75,10 +75,10 @@ cdef struct Connection:
     Py_ssize_t unwritten, written  # bytes of the pieces
     int write_error
     bint is_written  # written ahead; the next write() reports it
-    # a standing request, which the poller sends again each time its response comes; NULL: none
-    char *standing
+    # a repeated request, which the poller sends again each time its response comes; NULL: none
+    char *repeated
     char *response
-    Py_ssize_t standing_size, response_size, epoch_at
+    Py_ssize_t repeated_size, response_size, epoch_at
     int32_t correlation_id, epoch  # of the next one
     int64_t sent_ms, total_ms, least_ms, most_ms, last_ms
     int repeats
@@ -90,7 +90,7 @@ cdef struct Connection:
 
 cdef bint has_frame(Connection *connection) noexcept nogil
 cdef void fill(Connection *connection, bint stops_at_large) noexcept nogil
-cdef void renew(Connection *connection) noexcept nogil
+cdef void repeat(Connection *connection) noexcept nogil
 cdef bint has_read_news(Connection *connection) noexcept nogil
 cdef void write_ahead(Connection *connection) noexcept nogil
 
@@ -103,7 +103,7 @@ cdef class SocketFrameStream:
     cdef Connection connection
     cdef object first_limit
     cdef object sending  # the NetworkSend whose pieces are prepared
-    cdef bytearray standing, response
+    cdef bytearray repeated, response
     cdef Py_buffer *exports  # the exported buffers of its pieces
     cdef size_t export_capacity
     cdef Py_ssize_t take(self, list frames, bint one) except -1

@@ -295,8 +295,8 @@ cdef inline void put_int32(char *data, int32_t number) noexcept nogil:
     data[3] = <char>number
 
 
-cdef void renew(Connection *connection) noexcept nogil:
-    """Send the standing request again if its response has been read, and nothing else."""
+cdef void repeat(Connection *connection) noexcept nogil:
+    """Send the repeated request again if its response has been read, and nothing else."""
     cdef int64_t latency_ms, now_ms
     cdef iovec piece
     cdef Py_ssize_t count
@@ -308,11 +308,11 @@ cdef void renew(Connection *connection) noexcept nogil:
         or memcmp(connection.buffer + connection.start, connection.response, connection.response_size)
     ):
         return
-    put_int32(connection.standing + correlation_id_at, connection.correlation_id)
-    put_int32(connection.standing + connection.epoch_at, connection.epoch)
-    piece.iov_base, piece.iov_len = connection.standing, <size_t>connection.standing_size
+    put_int32(connection.repeated + correlation_id_at, connection.correlation_id)
+    put_int32(connection.repeated + connection.epoch_at, connection.epoch)
+    piece.iov_base, piece.iov_len = connection.repeated, <size_t>connection.repeated_size
     count = socket_send(connection.fd, &piece, 1)
-    if count < connection.standing_size:
+    if count < connection.repeated_size:
         if count >= 0:
             connection.ended = FAILED  # nothing can be sent after a part of a frame
             connection.error = ENOBUFS
@@ -425,7 +425,7 @@ cdef class SocketFrameStream:
         cdef Connection *connection = &self.connection
         connection.fd = -1
         connection.is_read = connection.is_written = connection.ready = False
-        connection.standing = NULL
+        connection.repeated = NULL
         self.forget_pieces()
         free_block(connection.large)
         connection.large = NULL
@@ -535,32 +535,32 @@ cdef class SocketFrameStream:
             raise
         return 0
 
-    # --- a standing request ----------------------------------------------------------------------------------------------
+    # --- a repeated request ----------------------------------------------------------------------------------------------
 
-    def begin_standing(self, standing) -> bool:
+    def begin_repeating(self, request) -> bool:
         cdef Connection *connection = &self.connection
         if connection.is_raw or not connection.ready or connection.is_read or connection.end > connection.start:
             return False
         if connection.large != NULL or connection.ended > FRAMES or connection.piece_count:
             return False
-        response, request, epoch_at, connection.correlation_id, connection.epoch, age_ms = standing
-        self.response, self.standing = bytearray(response), bytearray(request)
+        response, frame, epoch_at, connection.correlation_id, connection.epoch, age_ms = request
+        self.response, self.repeated = bytearray(response), bytearray(frame)
         connection.epoch_at = epoch_at
         connection.sent_ms = even_ms() - <int64_t>age_ms
         connection.total_ms = connection.least_ms = connection.most_ms = connection.last_ms = 0
         connection.repeats = 0
         connection.response, connection.response_size = self.response, len(self.response)
-        connection.standing, connection.standing_size = self.standing, len(self.standing)
+        connection.repeated, connection.repeated_size = self.repeated, len(self.repeated)
         return True
 
-    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
         cdef Connection *connection = &self.connection
         cdef int repeats = connection.repeats
-        connection.standing = NULL
+        connection.repeated = NULL
         connection.repeats = 0
         return (
             repeats,
-            repeats * connection.standing_size,
+            repeats * connection.repeated_size,
             even_ms() - connection.sent_ms,
             connection.total_ms,
             connection.least_ms,

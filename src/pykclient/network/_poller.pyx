@@ -29,7 +29,7 @@ from pykclient.network._frame_stream cimport (
     has_begun_large,
     has_frame,
     has_read_news,
-    renew,
+    repeat,
     write_ahead,
 )
 
@@ -282,7 +282,7 @@ cdef class EpollPoller:
         If it has nothing, that is no harm: it is then reported as readable, as if a part of a frame had come.
         """
         cdef Connection *connection = NULL if self.likely == NULL else self.likely.connection
-        if connection == NULL or not connection.ready or connection.standing != NULL:
+        if connection == NULL or not connection.ready or connection.repeated != NULL:
             return False
         if self.guesses == MOST_GUESSES or not self.likely.interest & EPOLLIN or load_number(&self.woken):
             return False
@@ -415,8 +415,8 @@ cdef class EpollPoller:
                 return True  # the selector has not taken it yet
             fill(connection, probes)
             connection.is_read = True
-            if connection.standing != NULL:
-                renew(connection)
+            if connection.repeated != NULL:
+                repeat(connection)
             has_news |= has_read_news(connection)
         if connection.is_blocked:
             if not happened & ~EPOLLIN:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from pykclient.errors import IllegalStateError
 from pykclient.metrics.stats import Tally
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_request, parse_response
+from pykclient.protocol.headers import encode_request, encode_response, parse_response
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
@@ -20,20 +20,8 @@ if TYPE_CHECKING:
 CORRELATION_ID_AT: Final = 8
 
 
-class RenewalTemplate(NamedTuple):
-    """A request to repeat: the next frame, and the position of the epoch in it.
-
-    ``response`` is the empty response after its correlation id, ``epoch`` that of the request in flight.
-    """
-
-    response: bytes
-    request: bytes
-    epoch_at: int
-    epoch: int
-
-
-class StandingRequest(NamedTuple):
-    """A request to repeat after each empty response.
+class RepeatableRequest(NamedTuple):
+    """A request that a poller sends again after each usual response.
 
     ``response`` is the frame of that, with the correlation id of the request in flight, which was sent ``age_ms`` ago.
     ``request`` is the frame to send, which has an epoch at ``epoch_at``. The next one has ``correlation_id`` and
@@ -78,54 +66,71 @@ class Repetitions(NamedTuple):
         return tally
 
 
-class StandingChannel(Protocol):
-    """A connection whose poller repeats a request by itself. Thread: io."""
+class UsualResponse:
+    """The response to each request of one kind while nothing changes, as bytes.
 
-    def end_standing(self) -> Repetitions:
-        """Stop repeating the request; return how often it was sent."""
+    An idle client gets the same bytes for each fetch, heartbeat and commit. Parsing them, ending the application's wait
+    and starting it again would take most of its time. Thread: owner.
+    """
+
+    __slots__ = ("_version", "content")
+
+    def __init__(self) -> None:
+        self._version = -1
+        #: The bytes after the correlation id.
+        self.content = b""
+
+    def expect(self, body: Response, version: int) -> bool:
+        """Make ``body`` the usual response, unless it throttles the client; return whether it now is."""
+        if getattr(body, "throttle_time_ms", 0):
+            return False
+        self._version, self.content = version, encode_response(body, version, 0).getvalue()[8:]
+        return True
+
+    def matches(self, version: int, frame: Frame) -> bool:
+        """Return whether the response in ``frame``, which begins with the correlation id, is the usual one."""
+        return version == self._version and frame[4:] == self.content
 
 
-class Renewal(Protocol):
-    """Recognizes responses after which the same request is repeated. Thread: owner."""
+class Repetition(Protocol):
+    """Creates the same request again, apart from its correlation id and an epoch. Thread: owner."""
 
-    def __call__(
-        self, request: ClientRequest, version: int, response: Frame, correlation_id: int, now_ms: int
-    ) -> bytes | None:
-        """Return the frame to send next, with this correlation id; it has the version of the last one.
+    def next_frame(self, request: ClientRequest, version: int, correlation_id: int) -> bytes:
+        """Return the frame that follows ``request``, whose response was the usual one."""
 
-        Then the response is handled and has no ClientResponse. None if the response is to be parsed as usual. Bytes
-        0 to 3 of ``response`` are the correlation id, which has been checked.
+    def template(self, request: ClientRequest, version: int) -> tuple[bytes, int, int] | None:
+        """Return the next frame without its numbers, the position of the epoch in it, and the epoch of ``request``.
+
+        None if the request would not be sent again.
         """
-
-    def template(self) -> RenewalTemplate | None:
-        """Return the arguments with which a poller repeats the last call; None if it would return None."""
 
     def repeated(self, request: ClientRequest, done: Repetitions, now_ms: int) -> None:
         """Record that a poller has repeated the request by itself."""
 
 
-class Settler(Protocol):
-    """Handles responses that need no decision, so that the wait continues. Thread: owner."""
+class Shortcut(NamedTuple):
+    """The way of the ``usual`` response to a request: it is not parsed, and a wait goes on.
 
-    def __call__(self, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
-        """Return True if the response is handled, and so has no ClientResponse; False if it is to be parsed as usual.
+    ``handle(request, now_ms)`` returns True if the response is handled, and so has no ClientResponse; False if it must
+    be parsed. With ``repetition`` the request is sent again at once, if it is the only one in flight to its node.
+    """
 
-        Bytes 0 to 3 of ``response`` are the correlation id, which has been checked.
-        """
+    usual: UsualResponse
+    handle: Callable[[ClientRequest, int], bool]
+    repetition: Repetition | None = None
 
 
 class RequestBuilder:
     """Builds a request in a version that client and node support (Java: AbstractRequest.Builder).
 
     This class wraps a complete message. Subclass it and override ``build`` if the content depends on the version. Any
-    exception from ``build`` becomes the ``build_error`` of the response. A response goes to ``renewal`` or ``settle``
-    first, if the request has one. Thread: owner.
+    exception from ``build`` becomes the ``build_error`` of the response. With a ``shortcut``, the usual response is not
+    parsed. Thread: owner.
     """
 
     __slots__ = ("api_key", "latest_allowed_version", "message", "oldest_allowed_version")
 
-    renewal: Renewal | None = None
-    settle: Settler | None = None
+    shortcut: Shortcut | None = None
 
     def __init__(self, message: Request, min_version: int | None = None, max_version: int | None = None) -> None:
         self.message = message

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pykclient.implementation import use_compiled
-from pykclient.network.client_request import StandingRequest
+from pykclient.network.client_request import RepeatableRequest
 from pykclient.network.network_receive import (
     UNLIMITED,
     UNLIMITED_SIZE,
@@ -52,13 +52,13 @@ class FrameStream(Protocol):
     def write(self, send: NetworkSend) -> int:
         """Write as much of the frame as the socket accepts; return the number of bytes."""
 
-    def begin_standing(self, standing: StandingRequest) -> bool:
+    def begin_repeating(self, request: RepeatableRequest) -> bool:
         """Let a ``Poller`` send a request again each time its response comes; return False if it cannot.
 
         Such a response does not end ``select``, and ``read`` does not return it, but counts its bytes.
         """
 
-    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
         """Send it no more; return ``Repetitions``."""
 
     @property
@@ -136,10 +136,10 @@ class ReadingFrameStream:
                 break
         return received
 
-    def begin_standing(self, standing: StandingRequest) -> bool:  # noqa: ARG002 - the seam's signature
+    def begin_repeating(self, request: RepeatableRequest) -> bool:  # noqa: ARG002 - the seam's signature
         return False
 
-    def end_standing(self) -> tuple[int, int, int, int, int, int, int]:
+    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
         return (0, 0, 0, 0, 0, 0, 0)
 
     def close(self) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct, error as struct_error
 from typing import Final
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
 from pykclient.network.api_versions import parse_api_versions_response
-from pykclient.network.client_request import ClientRequest, ClientResponse, StandingChannel, StandingRequest
+from pykclient.network.client_request import (
+    ClientRequest,
+    ClientResponse,
+    RepeatableRequest,
+    Repetition,
+    Repetitions,
+    Shortcut,
+)
 from pykclient.network.network_receive import Frame
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import Selectable
@@ -55,53 +63,46 @@ class InFlightRequest:
         name = ApiKeys.name_of(request.api_key)
         return f"{name}, id {request.correlation_id}, created {created_ms} ms and sent {sent_ms} ms ago"
 
-    def renew(self, frame: Frame, correlation_id: int, now_ms: int) -> bool:
-        """Make this the request that follows, if the response in ``frame`` asks only for that; return whether it does.
-
-        ``send`` is then the frame to send. The last one must be completely sent.
-        """
+    def handle_usual(self, shortcut: Shortcut, frame: Frame, now_ms: int) -> bool:
+        """Handle the response in ``frame`` if it is the usual one; return whether it is handled."""
         request = self.request
-        renewal = request.request_builder.renewal
-        if renewal is None or int.from_bytes(frame[:4], "big") != request.correlation_id:
-            return False
-        following = renewal(request, self.api_version, frame, correlation_id, now_ms)
-        if following is None:
-            return False
-        self.send = NetworkSend(request.destination, (following,))
+        return (
+            shortcut.usual.matches(self.api_version, frame)
+            and int.from_bytes(frame[:4], "big") == request.correlation_id
+            and shortcut.handle(request, now_ms)
+        )
+
+    def repeat(self, repetition: Repetition, correlation_id: int, now_ms: int) -> None:
+        """Make this the same request again, and ``send`` its frame. The last one must be completely sent."""
+        request = self.request
+        self.send = NetworkSend(
+            request.destination, (repetition.next_frame(request, self.api_version, correlation_id),)
+        )
         self.send_ms = request.created_ms = now_ms
         self.throttle_ms = 0
         request.correlation_id = correlation_id
-        return True
 
-    def settle(self, frame: Frame, now_ms: int) -> bool:
-        """Handle the response in ``frame`` if it leaves nothing to decide; return whether it does."""
+    def repeatable(self, correlation_id: int, now_ms: int) -> RepeatableRequest | None:
+        """Return the arguments with which a poller repeats this by itself; the next request has ``correlation_id``."""
         request = self.request
-        settle = request.request_builder.settle
-        if settle is None or int.from_bytes(frame[:4], "big") != request.correlation_id:
-            return False
-        return settle(request, self.api_version, frame, now_ms)
-
-    def standing(self, correlation_id: int, now_ms: int) -> StandingRequest | None:
-        """Return the arguments with which a poller renews this by itself; the next request has ``correlation_id``."""
-        request = self.request
-        renewal = request.request_builder.renewal
-        template = None if renewal is None else renewal.template()
-        if template is None or max(template.epoch, correlation_id) >= _LARGEST_NUMBER:
+        shortcut = request.request_builder.shortcut
+        if shortcut is None or shortcut.repetition is None or correlation_id >= _LARGEST_NUMBER:
             return None
-        response = _HEAD.pack(len(template.response) + 4, request.correlation_id) + template.response
-        age_ms = now_ms - request.created_ms
-        return StandingRequest(
-            response, template.request, template.epoch_at, correlation_id, template.epoch + 1, age_ms
-        )
+        template = shortcut.repetition.template(request, self.api_version)
+        if template is None or template[2] >= _LARGEST_NUMBER:
+            return None
+        frame, epoch_at, epoch = template
+        content = shortcut.usual.content
+        response = _HEAD.pack(len(content) + 4, request.correlation_id) + content
+        return RepeatableRequest(response, frame, epoch_at, correlation_id, epoch + 1, now_ms - request.created_ms)
 
-    def end_standing(self, channel: StandingChannel, correlation_id: int, now_ms: int) -> int:
-        """Record the poller's renewals from ``correlation_id`` on; return how often it has renewed this."""
+    def repeated(self, done: Repetitions, correlation_id: int, now_ms: int) -> int:
+        """Record what a poller has done from ``correlation_id`` on; return how often it has repeated this."""
         request = self.request
-        renewal = request.request_builder.renewal
-        done = channel.end_standing()
-        if done.repeats and renewal is not None:
+        shortcut = request.request_builder.shortcut
+        if done.repeats and shortcut is not None and shortcut.repetition is not None:
             request.correlation_id = correlation_id + done.repeats - 1
-            renewal.repeated(request, done, now_ms)
+            shortcut.repetition.repeated(request, done, now_ms)
             self.send_ms = request.created_ms = now_ms - done.since_ms
             self.throttle_ms = 0
         return done.repeats
@@ -157,11 +158,11 @@ class InFlightRequests:
     but for ``of_node``.
     """
 
-    __slots__ = ("_max_per_connection", "_queues", "renewed", "total")
+    __slots__ = ("_max_per_connection", "_queues", "repeated", "total")
 
     def __init__(self, max_in_flight_requests_per_connection: int) -> None:
-        #: By node id, requests with a Renewal that were sent again, and may be again if they are still in flight.
-        self.renewed: dict[str, InFlightRequest] = {}
+        #: By node id, requests that were sent again, and may be again if they are still in flight.
+        self.repeated: dict[str, InFlightRequest] = {}
         self._max_per_connection = max_in_flight_requests_per_connection
         self._queues: dict[str, deque[InFlightRequest]] = {}
         #: The number of requests to all nodes.
@@ -176,26 +177,26 @@ class InFlightRequests:
         self.total += 1
 
     def poll(self, selector: Selectable, timeout_ms: int, correlation_id: int, clock: Clock) -> int:
-        """Poll, and have the poller renew requests by itself meanwhile, if it can; return the next correlation id.
+        """Poll, and have the poller repeat requests by itself meanwhile, if it can; return the next correlation id.
 
-        It sends each request again when its empty response comes, with ``correlation_id`` and those after it, and the
+        It sends each request again when its usual response comes, with ``correlation_id`` and those after it, and the
         wait goes on without any Python code.
         """
         now_ms = clock.now_ms()
-        standing: list[tuple[InFlightRequest, StandingChannel]] = []
+        repeating: list[tuple[InFlightRequest, Callable[[], Repetitions]]] = []
         try:
-            for node_id, in_flight in list(self.renewed.items()):
+            for node_id, in_flight in list(self.repeated.items()):
                 if self.peek_next(node_id) is not in_flight:
-                    del self.renewed[node_id]
-                elif self.count(node_id) == 1 and (request := in_flight.standing(correlation_id, now_ms)) is not None:
-                    channel = selector.stand(node_id, request)
-                    if channel is not None:
-                        standing.append((in_flight, channel))
+                    del self.repeated[node_id]
+                elif self.count(node_id) == 1 and (request := in_flight.repeatable(correlation_id, now_ms)) is not None:
+                    end = selector.repeat(node_id, request)
+                    if end is not None:
+                        repeating.append((in_flight, end))
             selector.poll(timeout_ms)
         finally:
             now_ms = clock.now_ms()
-            repeated = [in_flight.end_standing(channel, correlation_id, now_ms) for in_flight, channel in standing]
-        return correlation_id + max(repeated, default=0)
+            repeats = [in_flight.repeated(end(), correlation_id, now_ms) for in_flight, end in repeating]
+        return correlation_id + max(repeats, default=0)
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Remove and return the oldest request to a node. The node's next response belongs to it."""

@@ -10,7 +10,7 @@ from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import Repetitions, StandingRequest
+from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.frame_stream import FrameStream
 from pykclient.network.network_receive import Frame, TlsResponseError
 from pykclient.network.network_send import NetworkSend
@@ -168,14 +168,14 @@ class KafkaChannel:
         self.reauthentication_start_ms = now_ms
         self._authenticator.begin_reauthentication()
 
-    def begin_standing(self, standing: StandingRequest) -> bool:
+    def begin_repeating(self, request: RepeatableRequest) -> bool:
         """Let a poller send a request again each time its response comes; return False if it cannot now."""
         is_free = self.ready and self.send is None and not self.muted and self.reauthenticate_ms is None
-        return is_free and self.is_plain and self.stream.begin_standing(standing)
+        return is_free and self.is_plain and self.stream.begin_repeating(request)
 
-    def end_standing(self) -> Repetitions:
+    def end_repeating(self) -> Repetitions:
         """Stop sending it, and count the bytes that were sent."""
-        done = Repetitions(*self.stream.end_standing())
+        done = Repetitions(*self.stream.end_repeating())
         if done.repeats:
             traffic = self.traffic
             traffic.bytes_sent += done.size_bytes

@@ -25,7 +25,7 @@ from pykclient.metrics.stats import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder, Shortcut
 from pykclient.network.client_telemetry import ClientTelemetry
 from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
 from pykclient.network.failures import (
@@ -498,7 +498,7 @@ class NetworkClient:
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         until_ms, selector = now_ms + timeout_ms, self._selector
         while True:
-            if (wait_ms := self.begin_poll(timeout_ms, now_ms)) and self._in_flight.renewed:
+            if (wait_ms := self.begin_poll(timeout_ms, now_ms)) and self._in_flight.repeated:
                 self._correlation_id = self._in_flight.poll(selector, wait_ms, self._correlation_id, self._clock)
             else:
                 selector.poll(wait_ms)
@@ -577,13 +577,8 @@ class NetworkClient:
             try:
                 if in_flight is None:
                     raise RemoteProtocolError("it sent a response, but no request is in flight")
-                builder = in_flight.request.request_builder
-                if builder.renewal is not None and self._renew(in_flight, frame, now_ms):
-                    continue
-                if builder.settle is not None and in_flight.settle(frame, now_ms):
-                    self._in_flight.complete_next(node_id)
-                    self._settled += 1
-                    self._throttle_times.record(0, now_ms)
+                shortcut = in_flight.request.request_builder.shortcut
+                if shortcut is not None and self._handle_usual(shortcut, in_flight, frame, now_ms):
                     continue
                 body = in_flight.parse(frame)
             except ProtocolError as error:
@@ -605,16 +600,23 @@ class NetworkClient:
             else:
                 self._updater.handle_successful_response(in_flight.api_version, now_ms, body)
 
-    def _renew(self, in_flight: InFlightRequest, frame: Frame, now_ms: int) -> bool:
-        """Send a request with a Renewal again, unless the response must be parsed; return whether it was sent."""
-        node_id = in_flight.request.destination
-        is_only_one = self._in_flight.count(node_id) == 1 and self.can_send_request(node_id, now_ms)
-        if not (is_only_one and self.active and in_flight.renew(frame, self._next_correlation_id(), now_ms)):
+    def _handle_usual(self, shortcut: Shortcut, in_flight: InFlightRequest, frame: Frame, now_ms: int) -> bool:
+        """Handle the usual response, and send the request again if it asks for that; False if it must be parsed."""
+        node_id, repetition = in_flight.request.destination, shortcut.repetition
+        if repetition is not None and not (
+            self.active and self._in_flight.count(node_id) == 1 and self.can_send_request(node_id, now_ms)
+        ):
             return False
+        if not in_flight.handle_usual(shortcut, frame, now_ms):
+            return False
+        if repetition is None:
+            self._in_flight.complete_next(node_id)
+        else:
+            in_flight.repeat(repetition, self._next_correlation_id(), now_ms)
+            self._in_flight.repeated[node_id] = in_flight
+            self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
         self._settled += 1
         self._throttle_times.record(0, now_ms)
-        self._in_flight.renewed[node_id] = in_flight
-        self._transmit(in_flight.send, in_flight.request.request_timeout_ms, now_ms)
         return True
 
     def _throttle(self, in_flight: InFlightRequest, throttle_ms: int, now_ms: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import StandingChannel, StandingRequest
+from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.network_receive import NetworkReceive
 from pykclient.network.network_send import NetworkSend
 from pykclient.types import Node
@@ -66,8 +66,11 @@ class Selectable(Protocol):
     def send(self, send: NetworkSend) -> None:
         """Send a frame on a ready channel that has nothing else to send. ``disconnected`` shows failures."""
 
-    def stand(self, id: str, standing: StandingRequest) -> StandingChannel | None:
-        """Let ``poll`` repeat a request by itself without ending its wait; None if the connection cannot do so now."""
+    def repeat(self, id: str, request: RepeatableRequest) -> Callable[[], Repetitions] | None:
+        """Let ``poll`` repeat a request by itself without ending its wait; return the function that ends this.
+
+        None if the connection cannot do so now.
+        """
 
     def poll(self, timeout_ms: int) -> None:
         """Do all I/O that is possible, and wait at most ``timeout_ms`` for some."""

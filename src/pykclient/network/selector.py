@@ -22,7 +22,7 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import StandingRequest
+from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.network_receive import (
@@ -381,9 +381,9 @@ class Selector:
             traffic.request_max = size if size > traffic.request_max else traffic.request_max
             completed.append(send)
 
-    def stand(self, id: str, standing: StandingRequest) -> KafkaChannel | None:
+    def repeat(self, id: str, request: RepeatableRequest) -> Callable[[], Repetitions] | None:
         channel = self._channels.get(id)
-        return channel if channel is not None and channel.begin_standing(standing) else None
+        return channel.end_repeating if channel is not None and channel.begin_repeating(request) else None
 
     # --- polling ---------------------------------------------------------------------------------------------------
 

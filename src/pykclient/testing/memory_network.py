@@ -19,7 +19,7 @@ from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import StandingRequest
+from pykclient.network.client_request import RepeatableRequest
 from pykclient.network.host_resolver import Lookup
 from pykclient.network.network_receive import Frame, NetworkReceive
 from pykclient.network.network_send import NetworkSend
@@ -616,7 +616,7 @@ class MemorySelector:
             self._readable.pop(id, None)
             sock.close("the connection was reset by the other side")
 
-    def stand(self, id: str, standing: StandingRequest) -> None:
+    def repeat(self, id: str, request: RepeatableRequest) -> None:
         """Do nothing: the client sends requests again itself."""
 
     def end_interrupted_wait(self) -> bool:

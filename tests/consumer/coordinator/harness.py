@@ -249,13 +249,14 @@ def receive(
     sent = ClientRequest("0", builder, correlation_id, "c", now_ms - 5, True, 30_000)
     frame = encode_response(body, version, correlation_id).getvalue()[4:]
     group.network.awaits_records = waits
-    settled = builder.settle is not None and builder.settle(sent, version, frame, now_ms)
+    shortcut = builder.shortcut
+    is_usual = shortcut is not None and shortcut.usual.matches(version, frame) and shortcut.handle(sent, now_ms)
     group.network.awaits_records = False
-    if not settled:
+    if not is_usual:
         request.future.complete(
             ClientResponse(builder.api_key, version, correlation_id, None, "0", now_ms - 5, now_ms, response_body=body)
         )
-    return settled
+    return is_usual
 
 
 def noting(sent: list[Any]) -> Callable[[Any], bool]:

@@ -17,7 +17,7 @@ from pykclient.consumer.application_driver import ApplicationEvents
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroupProtocol
 from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
-from pykclient.consumer.coordinator.coordinator_request_manager import UsualAnswer, handled
+from pykclient.consumer.coordinator.coordinator_request_manager import handled
 from pykclient.consumer.coordinator.group_member import moved
 from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager, LeaveGroupRequestManager
 from pykclient.consumer.coordinator.member_state import (
@@ -611,7 +611,7 @@ class ClassicMember:
             self.leaving.joined_after_leaving,
         )
         self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, lookup, sensors.heartbeat, self.leaving, UsualAnswer(context.client)
+            config, log_context, membership, lookup, sensors.heartbeat, self.leaving, context.client
         )
         self.managers = (self.rebalance, self.heartbeats, self.leaving)
 

@@ -6,13 +6,13 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.consumer.application_driver import ApplicationCall
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer, handled
+from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, handled
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, Offsets
 from pykclient.consumer.coordinator.member_state import NO_GENERATION, PREPARING_REBALANCE, Generation
 from pykclient.consumer.coordinator.membership import CONSUMER, StaleMemberError, fenced_error
@@ -36,6 +36,7 @@ from pykclient.errors import (
     WakeupError,
 )
 from pykclient.metrics.sensor import Sensor
+from pykclient.network.client_request import Shortcut, UsualResponse
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import group_denied, topics_denied
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
     from pykclient.consumer.values import ConsumerInterceptors
     from pykclient.log_context import LogContext, PrefixLogger
     from pykclient.network.client_request import ClientRequest, ClientResponse
-    from pykclient.network.network_receive import Frame
 
+#: The responses to commits of more partitions are all parsed, so that they need not be kept in memory.
+_MOST_USUAL: Final = 500
 #: The coordinator's errors for partitions that it does not know, by name or by topic id.
 _UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
 
@@ -195,7 +197,7 @@ class CommitRequestManager:
         # show whether they were deleted, or the coordinator does not know them yet.
         self._refused: dict[TopicPartition, int] = {}
         self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
-        self._usual_answer = UsualAnswer(client)
+        self._usual = UsualResponse()
         self._is_intercepted = consumer.interceptors is not None and not consumer.interceptors.is_empty
 
     # --- commits of the application ------------------------------------------------------------------------------
@@ -539,9 +541,10 @@ class CommitRequestManager:
                 raise self._not_a_member()
             sent = generation
             instance_id = self._config.group_instance_id
-        is_usual = commit.is_periodic and not recreated
-        settle = partial(self._settle, commit) if is_usual else None
-        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids, settle)
+        is_told = recreated or self._is_intercepted
+        is_usual = commit.is_periodic and not is_told and len(offsets) <= _MOST_USUAL
+        shortcut = Shortcut(self._usual, partial(self._is_handled, commit)) if is_usual else None
+        builder = group_requests.offset_commit(self._config, sent, instance_id, offsets, topic_ids, shortcut)
         topic_names = {topic_id: tp.topic for tp, topic_id in topic_ids.items()}
         request = UnsentRequest(builder, node)
         answer: RequestFuture[None] = handled(
@@ -555,9 +558,9 @@ class CommitRequestManager:
             request.future.add_listener(partial(self._handled, commit))
         return request
 
-    def _settle(self, commit: _Commit, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+    def _is_handled(self, commit: _Commit, request: ClientRequest, now_ms: int) -> bool:
         """Handle the usual response, by which all offsets were committed, unless something waits for that."""
-        if self._refused or self._is_intercepted or not self._usual_answer.matches(request, version, response):
+        if self._refused or not self._client.awaits_records:
             return False
         self._commit_sensor.record(now_ms - request.created_ms, now_ms)
         self._end(commit, None)
@@ -565,7 +568,7 @@ class CommitRequestManager:
 
     def _handled(self, commit: _Commit, response: ClientResponse) -> None:
         if commit.future.succeeded:
-            self._usual_answer.confirm(response)
+            self._usual.expect(response.response_body, response.api_version)
 
     def _not_a_member(self) -> KafkaError:
         if self._membership.rebalance_in_progress:

@@ -14,6 +14,7 @@ from pykclient.consumer.coordinator.consumer_membership import LocalAssignment
 from pykclient.consumer.coordinator.membership import fenced_error
 from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError
+from pykclient.network.client_request import Shortcut, UsualResponse
 from pykclient.network.failures import group_denied, topics_denied
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.consumer.coordinator.consumer_membership import Beat, ConsumerMembership
-    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.consumer.values import SubscriptionPattern
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-    from pykclient.network.network_receive import Frame
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
     from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
@@ -66,7 +67,7 @@ class ConsumerHeartbeatRequestManager:
         lookup: CoordinatorRequestManager,
         subscriptions: SubscriptionState,
         latency: Sensor,
-        usual_answer: UsualAnswer | None = None,
+        client: NetworkClientDelegate | None = None,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -74,7 +75,8 @@ class ConsumerHeartbeatRequestManager:
         self._coordinator = lookup
         self._subscriptions = subscriptions
         self._latency = latency
-        self._usual_answer = usual_answer
+        self._client = client  # None: every response is parsed
+        self._usual = UsualResponse()
         self._usual_epoch = self._usual_interval_ms = 0
         self._sent = SentFields()
         self._leaving: RequestFuture[None] | None = None
@@ -181,20 +183,18 @@ class ConsumerHeartbeatRequestManager:
             if beat.owned != sent.owned:
                 fields["topic_partitions"] = beat.owned.partitions
                 sent.owned = beat.owned
-        settle = partial(self._settle, beat, self._next_event_ms)
+        shortcut = Shortcut(self._usual, partial(self._is_handled, beat, self._next_event_ms))
         return group_requests.ConsumerGroupHeartbeatBuilder(
-            config, beat.member_id, beat.member_epoch, settle=settle, **fields
+            config, beat.member_id, beat.member_epoch, shortcut=shortcut, **fields
         )
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def _settle(
-        self, beat: Beat, until_ms: int, request: ClientRequest, version: int, response: Frame, now_ms: int
-    ) -> bool:
+    def _is_handled(self, beat: Beat, until_ms: int, request: ClientRequest, now_ms: int) -> bool:
         """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
         if now_ms >= until_ms or self.failure is not None or beat.is_leaving:
             return False
-        if self._usual_answer is None or not self._usual_answer.matches(request, version, response):
+        if self._client is None or not self._client.awaits_records:
             return False
         if not self._membership.confirmed(beat, self._usual_epoch, self._usual_interval_ms):
             return False
@@ -213,7 +213,7 @@ class ConsumerHeartbeatRequestManager:
             return
         self.failure = None
         assignment = None if body.assignment is None else _partitions(body.assignment)
-        if assignment is None and self._usual_answer is not None and self._usual_answer.confirm(response):
+        if assignment is None and self._client is not None and self._usual.expect(body, response.api_version):
             self._usual_epoch, self._usual_interval_ms = body.member_epoch, body.heartbeat_interval_ms
         self._membership.answered(beat, body.member_epoch, body.heartbeat_interval_ms, assignment)
 

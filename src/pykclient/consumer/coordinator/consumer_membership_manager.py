@@ -20,7 +20,6 @@ from pykclient.consumer.coordinator.consumer_membership import (
     LocalAssignment,
 )
 from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
-from pykclient.consumer.coordinator.coordinator_request_manager import UsualAnswer
 from pykclient.consumer.coordinator.group_member import moved, names
 from pykclient.consumer.coordinator.membership import raise_first
 from pykclient.consumer.request_manager import NOTHING, PollResult
@@ -113,7 +112,7 @@ class ConsumerMembershipManager:
             context.lookup,
             context.consumer.subscriptions,
             self._sensors.heartbeat,
-            UsualAnswer(context.client),
+            context.client,
         )
         self.managers = (self, self.heartbeats)
         self._reconciliation: _Reconciliation | None = None

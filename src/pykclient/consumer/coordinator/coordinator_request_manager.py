@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pykclient import errors
 from pykclient.clock import Clock
@@ -29,10 +29,6 @@ from pykclient.network.client_request import ClientResponse
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, group_denied, shown_node
 from pykclient.types import Node
-
-if TYPE_CHECKING:
-    from pykclient.network.client_request import ClientRequest
-    from pykclient.network.network_receive import Frame
 
 #: A coordinator that has been known for this long without being lost again is available.
 _STABLE_MS = 1_000
@@ -302,45 +298,3 @@ def handled(
         future.raise_error(error)
 
     return response.compose(on_success, on_failure)
-
-
-#: Longer responses are not compared, so that a commit of many partitions does not keep its response in memory.
-_MAX_SIZE_BYTES: Final = 4096
-
-
-class UsualAnswer:
-    """The response to each request of one kind while nothing changes.
-
-    An idle member gets the same bytes for each heartbeat, and for each commit. Parsing them, ending the application's
-    wait and starting it again would take most of its time. The first such response takes that way, and becomes the
-    usual one if it has changed nothing; later ones are only compared.
-
-    Thread: the holder of the I/O lease.
-    """
-
-    __slots__ = ("_client", "_last", "_last_id", "_usual")
-
-    def __init__(self, client: NetworkClientDelegate) -> None:
-        self._client = client
-        self._usual: tuple[int, bytes] | None = None
-        self._last: tuple[int, bytes] | None = None
-        self._last_id = -1
-
-    def matches(self, request: ClientRequest, version: int, response: Frame) -> bool:
-        """Return True if this is the usual response and the application waits for records.
-
-        Other calls of the application wait for what a response may bring.
-        """
-        self._last = None
-        if len(response) > _MAX_SIZE_BYTES:
-            return False
-        self._last, self._last_id = (version, bytes(response[4:])), request.correlation_id
-        return self._client.awaits_records and self._last == self._usual
-
-    def confirm(self, response: ClientResponse) -> bool:
-        """Make a handled response that changed nothing the usual one; return whether it now is."""
-        # Another response may have arrived before this one was handled.
-        if self._last is None or self._last_id != response.correlation_id:
-            return False
-        self._usual = self._last
-        return True

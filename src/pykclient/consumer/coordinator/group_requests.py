@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.errors import UnsupportedVersionError
-from pykclient.network.client_request import RequestBuilder, Settler
+from pykclient.network.client_request import RequestBuilder, Shortcut
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -73,13 +73,13 @@ class StaticMemberBuilder(RequestBuilder):
     Thread: owner.
     """
 
-    __slots__ = ("_instance_id", "_since_version", "settle")
+    __slots__ = ("_instance_id", "_since_version", "shortcut")
 
     def __init__(
-        self, message: Request, instance_id: str | None, since_version: int, settle: Settler | None = None
+        self, message: Request, instance_id: str | None, since_version: int, shortcut: Shortcut | None = None
     ) -> None:
         super().__init__(message)
-        self.settle = settle
+        self.shortcut = shortcut
         self._instance_id = instance_id
         self._since_version = since_version
 
@@ -130,14 +130,14 @@ def sync_group(
     return StaticMemberBuilder(request, config.group_instance_id, 3)
 
 
-def heartbeat(config: GroupRebalanceConfig, generation: Generation, settle: Settler | None = None) -> RequestBuilder:
+def heartbeat(config: GroupRebalanceConfig, generation: Generation, shortcut: Shortcut | None = None) -> RequestBuilder:
     request = HeartbeatRequest(
         group_id=config.group_id,
         generation_id=generation.generation_id,
         member_id=generation.member_id,
         group_instance_id=config.group_instance_id,
     )
-    return StaticMemberBuilder(request, config.group_instance_id, 3, settle)
+    return StaticMemberBuilder(request, config.group_instance_id, 3, shortcut)
 
 
 class LeaveGroupBuilder(RequestBuilder):
@@ -164,7 +164,7 @@ class ConsumerGroupHeartbeatBuilder(RequestBuilder):
     Needs v1: brokers with v0 only have an early version of the protocol, in which they choose member ids.
     """
 
-    __slots__ = ("settle",)
+    __slots__ = ("shortcut",)
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ConsumerGroupHeartbeatBuilder(RequestBuilder):
         member_id: str,
         member_epoch: int,
         *,
-        settle: Settler | None = None,
+        shortcut: Shortcut | None = None,
         rebalance_timeout_ms: int = -1,
         rack_id: str | None = None,
         server_assignor: str | None = None,
@@ -180,7 +180,7 @@ class ConsumerGroupHeartbeatBuilder(RequestBuilder):
         subscribed_topic_regex: str | None = None,
         topic_partitions: Mapping[uuid.UUID, Iterable[int]] | None = None,
     ) -> None:
-        self.settle = settle
+        self.shortcut = shortcut
         partitions = None
         if topic_partitions is not None:
             partitions = [
@@ -210,7 +210,7 @@ def offset_commit(
     group_instance_id: str | None,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     topic_ids: Mapping[TopicPartition, uuid.UUID],
-    settle: Settler | None = None,
+    shortcut: Shortcut | None = None,
 ) -> RequestBuilder:
     """Return a commit of ``offsets``, each in the topic with the id in ``topic_ids``.
 
@@ -238,7 +238,7 @@ def offset_commit(
         group_instance_id=group_instance_id,
         topics=list(topics.values()),
     )
-    builder = StaticMemberBuilder(request, group_instance_id, 7, settle)
+    builder = StaticMemberBuilder(request, group_instance_id, 7, shortcut)
     if _ZERO_UUID in {topic.topic_id for topic in topics.values()}:
         builder.latest_allowed_version = _TOPIC_IDS - 1
     return builder

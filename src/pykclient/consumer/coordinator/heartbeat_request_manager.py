@@ -18,19 +18,20 @@ from pykclient.consumer.coordinator.membership import fenced_error
 from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, FencedInstanceIdError, KafkaError, RetriableError, UnknownMemberIdError
+from pykclient.network.client_request import Shortcut, UsualResponse
 from pykclient.network.failures import group_denied
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
-    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, UsualAnswer
+    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.member_state import Generation
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.log_context import LogContext
     from pykclient.metrics.sensor import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse
     from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.network.network_receive import Frame
     from pykclient.types import Node
 
 #: LeaveGroup makes a coordinator answer JoinGroup of that member; this is for the way of the response. Brokers before
@@ -266,7 +267,7 @@ class HeartbeatRequestManager:
         coordinator: CoordinatorRequestManager,
         sensor: Sensor,
         leaving: LeaveGroupRequestManager,
-        usual_answer: UsualAnswer,
+        client: NetworkClientDelegate,
     ) -> None:
         self._config = config
         self._log = log_context.logger(__name__)
@@ -274,7 +275,8 @@ class HeartbeatRequestManager:
         self._coordinator = coordinator
         self._sensor = sensor
         self._leaving = leaving
-        self._usual_answer = usual_answer
+        self._client = client
+        self._usual = UsualResponse()
         # No timer ends before this time, unless there is a signal.
         self._next_event_ms = 0
         self._seen_signals = -1
@@ -307,8 +309,8 @@ class HeartbeatRequestManager:
         if action is REST:
             return PollResult(rest_ms)
         sent = membership.generation
-        settle = partial(self._settle, self._next_event_ms)
-        request = UnsentRequest(group_requests.heartbeat(self._config, sent, settle), node)
+        shortcut = Shortcut(self._usual, partial(self._is_handled, self._next_event_ms))
+        request = UnsentRequest(group_requests.heartbeat(self._config, sent, shortcut), node)
         request.future.add_listener(partial(self._answered, sent), self._failed)
         return PollResult(rest_ms, (request,))
 
@@ -336,9 +338,9 @@ class HeartbeatRequestManager:
         if self._membership.heartbeat_in_flight:
             self._membership.fail_heartbeat()
 
-    def _settle(self, until_ms: int, request: ClientRequest, version: int, response: Frame, now_ms: int) -> bool:
+    def _is_handled(self, until_ms: int, request: ClientRequest, now_ms: int) -> bool:
         """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
-        if now_ms >= until_ms or not self._usual_answer.matches(request, version, response):
+        if now_ms >= until_ms or not self._client.awaits_records:
             return False
         self._sensor.record(now_ms - request.created_ms, now_ms)
         self._membership.receive_heartbeat()
@@ -373,7 +375,7 @@ class HeartbeatRequestManager:
             membership.fail_heartbeat()
             return
         if error is None:
-            self._usual_answer.confirm(response)
+            self._usual.expect(response.response_body, response.api_version)
         self._refused_with = ()
         membership.receive_heartbeat()
 

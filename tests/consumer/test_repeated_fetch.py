@@ -9,7 +9,7 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_context import FetchMetricsManager
-from pykclient.consumer.fetch_request_manager import StandingFetch
+from pykclient.consumer.fetch_request_manager import RepeatedFetch
 from pykclient.consumer.fetch_session_handler import (
     FetchMetadata,
     FetchRequestBuilder,
@@ -28,20 +28,22 @@ from tests.support.mock_clock import MockClock
 
 SESSION = 0x01020304
 VERSIONS = range(FetchRequest.VERSIONS[0], FetchRequest.VERSIONS[1] + 1)
-RENEWED_VERSIONS = range(15, FetchRequest.VERSIONS[1] + 1)
+REPEATED_VERSIONS = range(15, FetchRequest.VERSIONS[1] + 1)
 CONFIG = FetchConfig(max_wait_ms=7, min_bytes=8, max_bytes=9, isolation_level=1, client_rack_id="rack-é")
 
 
-class Standing:
+class Repeated:
     """A session whose next request changes nothing."""
 
-    def __init__(self, epoch: int = 5) -> None:
+    def __init__(self, epoch: int = 5, version: int = 17) -> None:
         self.handler = FetchSessionHandler(LogContext(), 0)
+        self.handler.build({})
+        self.handler.handle_response(FetchResponse(session_id=SESSION), version)
         self.handler._next_metadata = FetchMetadata(SESSION, epoch)
         self.wanted = True
         self.clock = MockClock()
         self.metrics = Metrics(clock=self.clock)
-        self.fetch = StandingFetch(
+        self.fetch = RepeatedFetch(
             FetchRequestBuilder(CONFIG, self.handler.build_changes({})).build,
             self.handler,
             FetchMetricsManager(self.metrics),
@@ -53,8 +55,9 @@ class Standing:
         builder = FetchRequestBuilder(CONFIG, self.handler.build_changes({}))
         now_ms = self.clock.now_ms()
         request = ClientRequest("0", builder, 77, client_id, now_ms - 500, True, 30_000)
-        frame = encode_response(response, version, 77).getvalue()[4:]
-        return self.fetch(request, version, memoryview(frame), 78, now_ms)
+        frame = memoryview(encode_response(response, version, 77).getvalue()[4:])
+        is_usual = self.handler.usual_response.matches(version, frame) and self.fetch.handle(request, now_ms)
+        return self.fetch.next_frame(request, version, 78) if is_usual else None
 
     def request(self, version: int, client_id: str | None, correlation_id: int = 78) -> bytes:
         """Return the bytes of the session's next request."""
@@ -63,26 +66,26 @@ class Standing:
 
 
 @pytest.mark.parametrize("client_id", [None, "", "c", "käfer" * 50])
-@pytest.mark.parametrize("version", RENEWED_VERSIONS)
-def test_renewed_bytes_equal_the_next_request(version: int, client_id: str | None) -> None:
-    standing = Standing()
+@pytest.mark.parametrize("version", REPEATED_VERSIONS)
+def test_repeated_bytes_equal_the_next_request(version: int, client_id: str | None) -> None:
+    repeated = Repeated(version=version)
     for epoch in (6, 7):
-        renewed = standing.answer(FetchResponse(session_id=SESSION), version, client_id)
-        assert standing.handler._next_metadata == (SESSION, epoch)
-        assert renewed == standing.request(version, client_id)
+        following = repeated.answer(FetchResponse(session_id=SESSION), version, client_id)
+        assert repeated.handler._next_metadata == (SESSION, epoch)
+        assert following == repeated.request(version, client_id)
 
 
 def test_session_epoch_wraps_to_1() -> None:
-    standing = Standing((1 << 31) - 1)
-    renewed = standing.answer(FetchResponse(session_id=SESSION), 17)
-    assert standing.handler._next_metadata == (SESSION, 1)
-    assert renewed == standing.request(17, "c")
+    repeated = Repeated((1 << 31) - 1)
+    following = repeated.answer(FetchResponse(session_id=SESSION), 17)
+    assert repeated.handler._next_metadata == (SESSION, 1)
+    assert following == repeated.request(17, "c")
 
 
-@pytest.mark.parametrize("version", [v for v in VERSIONS if v not in RENEWED_VERSIONS])
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v not in REPEATED_VERSIONS])
 def test_responses_of_older_versions_are_parsed(version: int) -> None:
     response = FetchResponse(session_id=SESSION if version >= 7 else 0)
-    assert Standing().answer(response, version) is None
+    assert Repeated(version=version).answer(response, version) is None
 
 
 @pytest.mark.parametrize(
@@ -97,25 +100,25 @@ def test_responses_of_older_versions_are_parsed(version: int) -> None:
     ],
 )
 def test_responses_with_content_are_parsed(response: FetchResponse) -> None:
-    standing = Standing()
-    assert standing.answer(response, 17) is None
-    assert standing.handler._next_metadata == (SESSION, 5)
+    repeated = Repeated()
+    assert repeated.answer(response, 17) is None
+    assert repeated.handler._next_metadata == (SESSION, 5)
 
 
 def test_unwanted_request_is_not_sent_again() -> None:
-    standing = Standing()
-    standing.wanted = False
-    assert standing.answer(FetchResponse(session_id=SESSION), 17) is None
-    assert standing.handler._next_metadata == (SESSION, 5)
+    repeated = Repeated()
+    repeated.wanted = False
+    assert repeated.answer(FetchResponse(session_id=SESSION), 17) is None
+    assert repeated.handler._next_metadata == (SESSION, 5)
 
 
-def test_renewed_fetch_records_its_latency() -> None:
-    standing = Standing()
-    standing.answer(FetchResponse(session_id=SESSION), 17)
-    values = {metric.metric_name.name: metric.metric_value() for metric in standing.metrics.metrics.values()}
+def test_repeated_fetch_records_its_latency() -> None:
+    repeated = Repeated()
+    repeated.answer(FetchResponse(session_id=SESSION), 17)
+    values = {metric.metric_name.name: metric.metric_value() for metric in repeated.metrics.metrics.values()}
     assert values["fetch-latency-max"] == 500
     assert values["fetch-total"] == 1
-    assert standing.handler.answers == 1
+    assert repeated.handler.answers == 2
 
 
 # --- when it is wanted ------------------------------------------------------------------------------------------------
@@ -138,23 +141,28 @@ class Idle(Harness):
         assert isinstance(request.request_builder, FetchRequestBuilder)
         return request.request_builder.data
 
-    def is_renewed(self, request: ClientRequest) -> bool:
+    def is_repeated(self, request: ClientRequest) -> bool:
         """Return whether an empty response makes ``request`` be sent again."""
-        renewal = request.request_builder.renewal
-        assert renewal is not None
-        frame = encode_response(FetchResponse(session_id=SESSION), 17, 1).getvalue()[4:]
-        return renewal(request, 17, frame, 2, self.clock.now_ms()) is not None
+        shortcut = request.request_builder.shortcut
+        assert shortcut is not None
+        assert shortcut.repetition is not None
+        version = request.request_builder.latest_allowed_version
+        frame = encode_response(FetchResponse(session_id=SESSION), version, 1).getvalue()[4:]
+        is_usual = shortcut.usual.matches(version, frame) and shortcut.handle(request, self.clock.now_ms())
+        if is_usual:
+            shortcut.repetition.next_frame(request, version, 2)
+        return is_usual
 
 
-def test_waiting_poll_renews_the_fetch() -> None:
+def test_waiting_poll_repeats_the_fetch() -> None:
     idle = Idle()
     assert not idle.data.to_send
     [request] = idle.client.requests
     ticket = idle.fetches.look_behind(TP0, 0, None)
     assert ticket is not None
-    assert idle.is_renewed(request)
+    assert idle.is_repeated(request)
     assert idle.fetches.look_behind(TP0, 0, ticket) is None
-    assert idle.is_renewed(request)
+    assert idle.is_repeated(request)
 
 
 def pause(idle: Idle) -> None:
@@ -182,11 +190,11 @@ def prefer_a_replica(idle: Idle) -> None:
 
 
 @pytest.mark.parametrize("change", [pause, seek, metadata, leave, close, prefer_a_replica])
-def test_changes_end_the_renewal_of_fetches(change: Callable[[Idle], object]) -> None:
+def test_changes_end_the_repetition_of_fetches(change: Callable[[Idle], object]) -> None:
     idle = Idle()
     [request] = idle.client.requests
     change(idle)
-    assert not idle.is_renewed(request)
+    assert not idle.is_repeated(request)
 
 
 def test_a_request_with_changes_is_sent_once() -> None:
@@ -194,14 +202,14 @@ def test_a_request_with_changes_is_sent_once() -> None:
     harness.assign(TP0)
     harness.fetches.create_fetch_requests()
     harness.poll()
-    assert harness.client.requests[0].request_builder.renewal is None, "it begins a session"
+    assert harness.client.requests[0].request_builder.shortcut is None, "it begins a session"
     harness.client.respond(fetch_response({TP0: partition_data(TP0)}, session_id=SESSION))
     harness.poll()
     harness.collect_fetch()
     harness.seek(TP0, 5)
     harness.fetches.create_fetch_requests()
     harness.poll()
-    assert harness.client.requests[0].request_builder.renewal is None, "it changes the session"
+    assert harness.client.requests[0].request_builder.shortcut is None, "it changes the session"
 
 
 # --- on a cluster -----------------------------------------------------------------------------------------------------

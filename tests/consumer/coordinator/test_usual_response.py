@@ -9,8 +9,6 @@ import pytest
 from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
 from pykclient.consumer.coordinator.member_state import Generation
 from pykclient.consumer.request_manager import UnsentRequest, ends_with
-from pykclient.network.client_request import ClientRequest, ClientResponse
-from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.consumer.coordinator.harness import (
     LOAD_IN_PROGRESS,
@@ -119,18 +117,25 @@ def test_call_waiting_for_something_else_parses_every_response(member: Classic) 
     assert member.receive()
 
 
-def test_a_response_is_confirmed_only_until_another_arrives() -> None:
-    """A member of the consumer protocol keeps the epoch of the usual response beside it."""
+@pytest.mark.parametrize("throttle_time_ms", [0, 100])
+def test_throttled_response_is_parsed_each_time(member: Classic, throttle_time_ms: int) -> None:
+    """The client must wait for as long as it says."""
+    response = member.response()
+    response.throttle_time_ms = throttle_time_ms
+    assert not receive(member.group, member.beat(), response)
+    assert receive(member.group, member.beat(), response) == (not throttle_time_ms)
+
+
+def test_epoch_of_a_throttled_response_is_kept() -> None:
+    """The usual response stays that of the epoch before, until one of the new epoch comes without a throttle time."""
     member = Consumer()
-    answer, response = member.manager._usual_answer, member.response()
-    assert answer is not None
-    first, second = (ClientResponse(68, 1, number, None, "0", 0, 0, response_body=response) for number in (1, 2))
-    builder = member.beat().builder
-    for number in (1, 2):
-        frame = encode_response(response, 1, number).getvalue()[4:]
-        answer.matches(ClientRequest("0", builder, number, "c", 0, True, 30_000), 1, frame)
-    assert not answer.confirm(first)
-    assert answer.confirm(second)
+    member.receive()
+    throttled = member.response(epoch=4)
+    throttled.throttle_time_ms = 100
+    assert not receive(member.group, member.beat(), throttled)
+    assert not receive(member.group, member.beat(), member.response(epoch=4))
+    assert receive(member.group, member.beat(), member.response(epoch=4))
+    assert member.membership.generation.generation_id == 4
 
 
 def test_a_late_response_is_parsed(member: Classic) -> None:
@@ -187,24 +192,6 @@ def test_a_heartbeat_that_is_due_at_once_ends_the_wait() -> None:
     member.membership._due_ms = 0
     assert not receive(member.group, request, member.response())
     assert member.manager.poll(member.group.clock.now_ms()).requests
-
-
-def test_response_before_an_earlier_one_is_handled_is_parsed() -> None:
-    member = Classic()
-    first, second = member.beat(), member.beat()
-    builder = second.builder
-    frame = encode_response(heartbeat(REBALANCE_IN_PROGRESS), 4, 2).getvalue()[4:]
-    sent = ClientRequest("0", builder, 2, "c", 0, True, 30_000)
-    first_frame = encode_response(heartbeat(), 4, 1).getvalue()[4:]
-    assert first.builder.settle is not None
-    assert builder.settle is not None
-    now_ms = member.group.clock.now_ms()
-    assert not first.builder.settle(ClientRequest("0", builder, 1, "c", 0, True, 30_000), 4, first_frame, now_ms)
-    assert not builder.settle(sent, 4, frame, now_ms)
-    first.builder.settle = None  # type: ignore[misc]
-    receive(member.group, first, heartbeat())
-    member.receive(error=REBALANCE_IN_PROGRESS)
-    assert member.membership.rejoin_needed
 
 
 # --- in time with the application's calls ---------------------------------------------------------------------------

@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from pykclient.network.client_request import StandingRequest
-from pykclient.network.kafka_channel import KafkaChannel
+from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.network_send import NetworkSend
 from pykclient.network.selector import Selector, SelectorConfig
 from tests.network.implementations import choose
@@ -51,15 +50,15 @@ def response(correlation_id: int, rest: bytes = EMPTY) -> bytes:
     return frame(struct.pack(">i", correlation_id) + rest)
 
 
-def standing(correlation_id: int = 7, epoch: int = 3, age_ms: int = 0) -> StandingRequest:
+def repeatable(correlation_id: int = 7, epoch: int = 3, age_ms: int = 0) -> RepeatableRequest:
     """Return a request whose predecessor has the id before."""
-    return StandingRequest(response(correlation_id - 1), REQUEST, 15, correlation_id, epoch, age_ms)
+    return RepeatableRequest(response(correlation_id - 1), REQUEST, 15, correlation_id, epoch, age_ms)
 
 
-def stand(selector: Selector, request: StandingRequest | None = None) -> KafkaChannel:
-    channel = selector.stand("0", standing() if request is None else request)
-    assert channel is not None
-    return channel
+def repeat(selector: Selector, request: RepeatableRequest | None = None) -> Callable[[], Repetitions]:
+    end = selector.repeat("0", repeatable() if request is None else request)
+    assert end is not None
+    return end
 
 
 def payloads(selector: Selector) -> list[bytes]:
@@ -79,7 +78,7 @@ def answer(sock: socket.socket, first_id: int, count: int, last: bytes) -> list[
 @pytest.mark.parametrize("last", [response(10, b"data"), response(10, EMPTY + b"!"), response(11), response(9)])
 def test_wait_continues_until_different_response(selector: Selector, server: Server, last: bytes) -> None:
     sock = connect(selector, server)
-    channel = stand(selector)
+    end = repeat(selector)
     found: list[bytes] = []
     thread = threading.Thread(target=lambda: found.extend(answer(sock, 6, 4, last)))
     thread.start()
@@ -88,14 +87,14 @@ def test_wait_continues_until_different_response(selector: Selector, server: Ser
     assert payloads(selector) == [last[4:]]
     assert selector.completed_sends == []
     assert found == [request(7, 3), request(8, 4), request(9, 5), request(10, 6)]
-    done = channel.end_standing()
+    done = end()
     assert (done.repeats, done.size_bytes) == (4, 4 * len(REQUEST))
-    assert channel.end_standing().repeats == 0
+    assert end().repeats == 0
 
 
 def test_response_in_parts_repeats_request_once_complete(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
-    channel = stand(selector)
+    end = repeat(selector)
     for byte in response(6):
         sock.sendall(bytes((byte,)))
         selector.poll(5)
@@ -109,29 +108,29 @@ def test_response_in_parts_repeats_request_once_complete(selector: Selector, ser
     thread.start()
     selector.poll(PATIENCE_MS)
     thread.join()
-    assert channel.end_standing().repeats == 1
+    assert end().repeats == 1
 
 
 @pytest.mark.parametrize("behind", [response(7), b"\0"])
 def test_response_followed_by_more_bytes_is_reported(selector: Selector, server: Server, behind: bytes) -> None:
     sock = connect(selector, server)
-    channel = stand(selector)
+    end = repeat(selector)
     sock.sendall(response(6) + behind)
     found = poll_until(selector, lambda: selector.completed_receives)
     assert found == [response(6)[4:], response(7)[4:]][: 1 + (len(behind) > 1)]
-    assert channel.end_standing().repeats == 0
+    assert end().repeats == 0
 
 
-def test_response_after_end_of_standing_request_is_reported(selector: Selector, server: Server) -> None:
+def test_response_after_end_of_repeated_request_is_reported(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
-    stand(selector).end_standing()
+    repeat(selector)()
     sock.sendall(response(6))
     assert poll_until(selector, lambda: selector.completed_receives) == [response(6)[4:]]
 
 
-def test_wakeup_ends_wait_of_standing_request(selector: Selector, server: Server) -> None:
+def test_wakeup_ends_wait_of_repeated_request(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
-    channel = stand(selector)
+    end = repeat(selector)
 
     def answer_and_wake() -> None:
         answer(sock, 6, 2, b"")
@@ -142,12 +141,12 @@ def test_wakeup_ends_wait_of_standing_request(selector: Selector, server: Server
     selector.poll(PATIENCE_MS)
     thread.join()
     assert payloads(selector) == []
-    assert channel.end_standing().repeats == 2
+    assert end().repeats == 2
 
 
 def test_end_of_stream_ends_wait(selector: Selector, server: Server) -> None:
     sock = connect(selector, server)
-    channel = stand(selector)
+    end = repeat(selector)
 
     def answer_and_close() -> None:
         answer(sock, 6, 2, b"")
@@ -157,35 +156,35 @@ def test_end_of_stream_ends_wait(selector: Selector, server: Server) -> None:
     thread.start()
     poll_until(selector, lambda: "0" in selector.disconnected)
     thread.join()
-    channel.end_standing()
-    assert selector.stand("0", standing()) is None
+    end()
+    assert selector.repeat("0", repeatable()) is None
 
 
-def test_busy_connection_takes_no_standing_request(selector: Selector, server: Server) -> None:
-    assert selector.stand("0", standing()) is None, "there is none"
+def test_busy_connection_takes_no_repeated_request(selector: Selector, server: Server) -> None:
+    assert selector.repeat("0", repeatable()) is None, "there is none"
     sock = connect(selector, server)
     selector.mute("0")
-    assert selector.stand("0", standing()) is None, "it is muted"
+    assert selector.repeat("0", repeatable()) is None, "it is muted"
     selector.unmute("0")
     selector.send(NetworkSend("0", [bytes(8 << 20)]))
-    assert selector.stand("0", standing()) is None, "a frame is being sent"
+    assert selector.repeat("0", repeatable()) is None, "a frame is being sent"
     thread = threading.Thread(target=recv_exactly, args=(sock, 8 << 20))
     thread.start()
     poll_until(selector, lambda: selector.completed_sends)
     thread.join()
     sock.sendall(response(6)[:5])
     poll_until(selector, lambda: bool(selector.channels()[0].traffic.bytes_received))
-    assert selector.stand("0", standing()) is None, "a frame is being received"
+    assert selector.repeat("0", repeatable()) is None, "a frame is being received"
 
 
 @pytest.mark.parametrize("implementation", ["python", "c with other streams"])
-def test_python_streams_take_no_standing_request(
+def test_python_streams_take_no_repeated_request(
     implementation: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose(monkeypatch, implementation)
     selector = make()
     connect(selector, server)
-    assert selector.stand("0", standing()) is None
+    assert selector.repeat("0", repeatable()) is None
     selector.close()
 
 
@@ -194,7 +193,8 @@ def test_repeated_requests_count_as_traffic(server: Server) -> None:
     selector = make(SelectorConfig(connections_max_idle_ms=1_000), clock=clock)
     sock = connect(selector, server)
     clock.advance(900)
-    channel = stand(selector, standing(age_ms=5_000))
+    end = repeat(selector, repeatable(age_ms=5_000))
+    [channel] = selector.channels()
     traffic = channel.traffic
     before = traffic.bytes_received, traffic.io_count, traffic.responses
 
@@ -206,7 +206,7 @@ def test_repeated_requests_count_as_traffic(server: Server) -> None:
     thread.start()
     selector.poll(PATIENCE_MS)
     thread.join()
-    done = channel.end_standing()
+    done = end()
     assert done.repeats == 3
     assert done.since_ms >= 0
     assert done.most_ms >= 5_000 > done.least_ms >= 0
