@@ -116,8 +116,8 @@ def make_result(
     result.record_count = count
     deliveries = []
     for index in range(count):
-        assert reports.admit(b"%d" % index)
         delivery = choose(Delivery)(reports, "t", b"%d" % index, None, None, -1, 0, None)
+        assert reports.admit(delivery)
         deliveries.append(delivery)
         if added:
             add_delivery(result.listeners, FutureRecordMetadata(result, index, 7 + index, -1, 1), delivery)
@@ -215,17 +215,40 @@ def test_an_exception_of_a_callback_leaves_the_rest_for_later(in_python: bool) -
 
 @pytest.mark.parametrize("in_python", [False, True])
 def test_reports_admit_up_to_the_limit(in_python: bool) -> None:
-    form: Any = python_form(Reports) if in_python else Reports
-    reports = form(2, 5, False, lambda: None, delivery_error)
-    assert [reports.admit(None) for _ in range(3)] == [True, True, False]
-    reports.forget(None)
-    assert not reports.admit(b"123456")
-    assert reports.admit(b"12345")
+    choose: Any = python_form if in_python else (lambda form: form)
+    reports = choose(Reports)(2, 5, False, lambda: None, delivery_error)
+
+    def message(value: bytes | None) -> Any:
+        return choose(Delivery)(reports, "t", value, None, None, -1, 0, None)
+
+    first, second, third = message(None), message(None), message(b"12345")
+    assert [reports.admit(each) for each in (first, second, message(None))] == [True, True, False]
+    assert reports.forget(first)
+    assert not reports.forget(first)  # counted no longer
+    assert not reports.admit(message(b"123456"))
+    assert reports.admit(third)
     assert (reports.unreported(), reports.unreported_bytes()) == (2, 5)
-    reports.forget(None)
-    assert not reports.admit(b"1")
-    reports.forget(b"12345")
-    assert reports.admit(b"1")
+    reports.forget(second)
+    assert not reports.admit(message(b"1"))
+    reports.forget(third)
+    assert reports.admit(message(b"1"))
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_callback_that_serves_reports_leaves_those_of_its_batch_to_its_caller(in_python: bool) -> None:
+    reports, deliveries, result = make_result(in_python, 3)
+    told: list[Any] = []
+
+    def tell(_error: Any, message: Any) -> None:
+        told.append(message.offset())
+        assert reports.serve() == 0  # a batch may have more messages than calls can be nested
+
+    for delivery in deliveries:
+        delivery.callback = tell
+    result.done()
+    assert reports.serve() == 3
+    assert told == [100, 101, 102]
+    assert (reports.unreported(), len(reports)) == (0, 0)
 
 
 @pytest.mark.parametrize("in_python", [False, True])

@@ -38,6 +38,7 @@ from pykclient.network.tls.ssl_factory import KeyStore, server_context
 from pykclient.testing.certificates import CertificateAuthority
 from tests.security.tokens import TokenServer, answering, unsecured_token
 from tests.support.secrets import forms_of
+from tests.support.interrupts import places
 from tests.support.wait import eventually
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -251,6 +252,23 @@ def test_connections_share_token_without_blocking(harness: Harness) -> None:
     eventually(lambda: sorted(harness.resumed) == ["one", "two"], 10, "both are resumed")
     assert harness.token(one) == harness.token(two) == harness.token() == "t1"
     assert harness.source.fetched == 1
+
+
+def test_interrupted_request_for_a_token_leaves_the_login_usable() -> None:
+    for place in places(under=threading.__file__):
+        harness = Harness()
+        harness.source.released.release(10)
+        with place:
+            place.interrupt(harness.token)  # noqa: B023
+            found: list[str | None] = []
+            other = threading.Thread(
+                target=lambda: eventually(lambda: found.append(harness.token()) or found[-1], 10, "a token"),  # noqa: B023
+                daemon=True,
+            )
+            other.start()
+            other.join(30)
+            assert found[-1] in {"t1", "t2"}, found  # the interrupted call may have begun to fetch one
+            harness.login.close()
 
 
 def test_a_token_is_refreshed_before_it_expires(harness: Harness) -> None:

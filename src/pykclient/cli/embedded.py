@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import errno
 import signal
-import threading
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import click
 from pykclient.cli.options import PORT, SETTING, SIZE, TOPIC_OPTION
 from pykclient.cli.problems import CommandError
 from pykclient.cli.values import TopicOption
-from pykclient.clock import SYSTEM_CLOCK
+from pykclient.clock import SYSTEM_CLOCK, Signal
 from pykclient.testing.cluster import ClusterState, PartitionState, request_line
 from pykclient.types import TopicPartition
 
@@ -107,7 +106,7 @@ def _time_of_day(wall_ms: int) -> str:
 
 
 #: The interval of checks for changes.
-_LOOK_INTERVAL_S = 0.2
+_LOOK_INTERVAL_MS = 200
 
 
 @click.command()
@@ -153,7 +152,7 @@ def embedded(**options: Any) -> None:
 
     Any client can use them. Nothing is written to disk: all data is lost when the command ends, at Ctrl-C or SIGTERM.
     """
-    stopping = threading.Event()
+    stopping = SYSTEM_CLOCK.new_signal()  # an Event may wait for ever in a signal handler
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         _run(stopping, **options)
@@ -168,7 +167,7 @@ def embedded(**options: Any) -> None:
 
 
 def _run(
-    stopping: threading.Event,
+    stopping: Signal,
     *,
     brokers: int,
     host: str,
@@ -198,6 +197,6 @@ def _run(
         click.echo(f"bootstrap servers: {cluster.bootstrap_servers}")
         posing = f" as Kafka {release}" if release else ""
         click.echo(f"{brokers} broker{'s' * (brokers > 1)}{posing}, Ctrl-C ends")
-        while not stopping.wait(_LOOK_INTERVAL_S):
+        while not stopping.wait(_LOOK_INTERVAL_MS):
             for line in watch.look():
                 click.echo(line)

@@ -232,6 +232,7 @@ cdef class Delivery(SharedDelivery):
     cdef public bytes value
     cdef public Reports reports
     cdef list _followers  # None as long as there are none
+    cdef bint is_counted  # in the reports' numbers of messages and bytes
     cdef public int64_t started_ms, latency_ms, offset, timestamp_ms, partition
 
     def __init__(
@@ -340,6 +341,7 @@ cdef class Outcome:
     cdef public list deliveries
     cdef public ResultState result
     cdef public Py_ssize_t first_index, at
+    cdef public bint is_taken
     cdef public int64_t now_ms
 
     def __init__(self, list deliveries not None, ResultState result, Py_ssize_t first_index):
@@ -352,7 +354,7 @@ cdef class Outcome:
 cdef class Reports:
     cdef public object error_of
     cdef object _queue, _wake
-    cdef int64_t _limit, _limit_bytes, _counted, _served, _unreported_bytes
+    cdef int64_t _limit, _limit_bytes, _unreported, _unreported_bytes
     cdef bint _errors_only
 
     def __init__(self, limit, limit_bytes, errors_only, wake, error_of):
@@ -363,33 +365,35 @@ cdef class Reports:
         self.error_of = error_of
         self._queue = deque()
 
-    cdef bint count_one(self, object value) except -1:
-        cdef bint admitted
+    cdef bint has_room(self, object value) except -1:
+        """Return whether a message with this value may be counted."""
         cdef Py_ssize_t size = 0 if value is None else PyBytes_GET_SIZE(value)
+        return self._unreported < self._limit and self._unreported_bytes + size <= self._limit_bytes
+
+    cpdef bint admit(self, Delivery delivery) except -1:
+        cdef bint admitted
         with cython.critical_section(self):  # nothing with a GIL
-            admitted = (
-                self._counted - self._served < self._limit and self._unreported_bytes + size <= self._limit_bytes
-            )
+            admitted = self.has_room(delivery.value)
             if admitted:
-                self._counted += 1
-                self._unreported_bytes += size
+                delivery.is_counted = True
+                self._unreported += 1
+                if delivery.value is not None:
+                    self._unreported_bytes += PyBytes_GET_SIZE(delivery.value)
         return admitted
 
-    def admit(self, bytes value):
-        return self.count_one(value)
-
-    def forget(self, bytes value):
-        self.uncount_one(value)
-
-    cdef int uncount_one(self, object value) except -1:
-        cdef Py_ssize_t size = 0 if value is None else PyBytes_GET_SIZE(value)
+    cpdef bint forget(self, Delivery delivery) except -1:
+        cdef bint was_counted
         with cython.critical_section(self):
-            self._served += 1
-            self._unreported_bytes -= size
-        return 0
+            was_counted = delivery.is_counted
+            if was_counted:
+                delivery.is_counted = False
+                self._unreported -= 1
+                if delivery.value is not None:
+                    self._unreported_bytes -= PyBytes_GET_SIZE(delivery.value)
+        return was_counted
 
     def unreported(self):
-        return self._counted - self._served
+        return self._unreported
 
     def unreported_bytes(self):
         return self._unreported_bytes
@@ -402,21 +406,29 @@ cdef class Reports:
         return len(self._queue)
 
     cpdef Py_ssize_t serve(self) except -1:
-        cdef Py_ssize_t served = 0, left = len(self._queue)
+        cdef Py_ssize_t served = 0
         cdef Outcome outcome
-        while left > 0:
-            left -= 1
+        if not self._queue:
+            return 0
+        for each in self._queue.copy():
+            outcome = <Outcome?>each
+            if outcome.is_taken:
+                continue
+            outcome.is_taken = True
             try:
-                outcome = <Outcome?>self._queue.popleft()
-            except IndexError:  # another thread serves them, too
-                break
-            served += self.serve_batch(outcome)
+                served += self.serve_batch(outcome)
+            finally:
+                outcome.is_taken = False
+            try:
+                self._queue.remove(outcome)
+            except ValueError:  # another thread has removed it
+                pass
         return served
 
     cdef Py_ssize_t serve_batch(self, Outcome outcome) except -1:
         cdef list deliveries = outcome.deliveries
         cdef ResultState result = outcome.result
-        cdef Py_ssize_t begun = outcome.at, count = len(deliveries)
+        cdef Py_ssize_t served = 0, count = len(deliveries)
         cdef Py_ssize_t index
         cdef Delivery delivery
         cdef object callback, error_for, error, latency = None, timestamp = None
@@ -425,37 +437,34 @@ cdef class Reports:
             error_for = result.error_for
             partition = result.topic_partition.partition
             base_offset = result.base_offset
-        try:
-            while outcome.at < count:
-                delivery = <Delivery?>deliveries[outcome.at]
-                index = outcome.first_index + outcome.at
-                outcome.at += 1
-                if result is not None:
-                    error = None if error_for is None else error_for(index)
-                    if not settle(
-                        delivery,
-                        error,
-                        partition,
-                        base_offset if base_offset < 0 else base_offset + index,
-                        result.log_append_time_ms,
-                        outcome.now_ms,
-                    ):
-                        continue
-                self.uncount_one(delivery.value)
-                callback = delivery.callback
-                delivery.callback = None
-                if callback is not None and not (self._errors_only and delivery.error is None):
-                    # Messages in a row were sent in the same millisecond, mostly.
-                    if delivery.latency_ms != latency_ms:
-                        latency_ms = delivery.latency_ms
-                        latency = None if latency_ms < 0 else latency_ms / 1000.0
-                    if timestamp is None or delivery.timestamp_ms != timestamp_ms:
-                        timestamp = timestamp_ms = delivery.timestamp_ms
-                    callback(delivery.error, message_of(delivery, latency, timestamp))
-        finally:
-            if outcome.at < count:
-                self._queue.appendleft(outcome)
-        return count - begun
+        while outcome.at < count:
+            delivery = <Delivery?>deliveries[outcome.at]
+            index = outcome.first_index + outcome.at
+            if result is not None:
+                error = None if error_for is None else error_for(index)
+                settle(
+                    delivery,
+                    error,
+                    partition,
+                    base_offset if base_offset < 0 else base_offset + index,
+                    result.log_append_time_ms,
+                    outcome.now_ms,
+                )
+            outcome.at = index - outcome.first_index + 1
+            if not self.forget(delivery):
+                continue
+            served += 1
+            callback = delivery.callback
+            delivery.callback = None
+            if callback is not None and not (self._errors_only and delivery.error is None):
+                # Messages in a row were sent in the same millisecond, mostly.
+                if delivery.latency_ms != latency_ms:
+                    latency_ms = delivery.latency_ms
+                    latency = None if latency_ms < 0 else latency_ms / 1000.0
+                if timestamp is None or delivery.timestamp_ms != timestamp_ms:
+                    timestamp = timestamp_ms = delivery.timestamp_ms
+                callback(delivery.error, message_of(delivery, latency, timestamp))
+        return served
 
 
 @cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
@@ -490,7 +499,7 @@ cdef class ProducingState:
         if key is not None:
             size += PyBytes_GET_SIZE(key)
         partitions = self._counts.get(topic)
-        if size > self._max_size or partitions is None or not self._reports.count_one(value):
+        if size > self._max_size or partitions is None or not self._reports.has_room(value):
             return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
         delivery = Delivery.__new__(Delivery)
         delivery.reports = self._reports
@@ -508,6 +517,8 @@ cdef class ProducingState:
         delivery.started_ms = self._now_ms = monotonic_clock_ms()
         delivery.latency_ms = -1
         delivery.offset = no_offset
+        if not self._reports.admit(delivery):  # another thread has filled the queue just now
+            raise BufferError("Local: Queue full")
         hand_over(self, delivery, partitions)
 
     def _hand_over(self, Delivery delivery not None, partitions):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pykclient import errors
+from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.config_def import Password
 from pykclient.confluent.configuration import NOWHERE, Configuration
 from pykclient.confluent.events import UNCOUNTED, Events, monotonic
@@ -25,7 +25,7 @@ T = TypeVar("T")
 #: The interval at which the connections are looked at for ``error_cb``.
 _LOOK_S = 0.1
 #: The longest wait of a constructor for the first token of ``oauth_cb``.
-_TOKEN_S = 10
+_TOKEN_MS = 10_000
 
 #: The default time limit of a request about the cluster.
 NO_LIMIT_MS = 2**31 - 1
@@ -103,11 +103,11 @@ class Client:
         if callback is not None:
             client.on_throttle = partial(self._throttled, callback)
         if "oauth_cb" in self.configuration.callbacks and client.login is not None:
-            arrived = threading.Event()
+            arrived = SYSTEM_CLOCK.new_signal()
             try:
                 if client.login.new_client("", arrived.set) is None:
-                    if not arrived.wait(_TOKEN_S):
-                        raise errors.KafkaTimeoutError(f"oauth_cb returned no token within {_TOKEN_S} s")
+                    if not arrived.wait(_TOKEN_MS):
+                        raise errors.KafkaTimeoutError(f"oauth_cb returned no token within {_TOKEN_MS / 1000:.0f} s")
                     client.login.new_client("", arrived.set)  # raises the error of the callback
             except errors.KafkaError as error:
                 self.close()

@@ -6,10 +6,11 @@ becomes an event, and these calls serve the events.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sized
+from math import ceil
 
+from pykclient.clock import SYSTEM_CLOCK, Signal
 from pykclient.system_time import monotonic_ms
 
 #: Longest wait, so that a signal's handler runs in time and timers are checked.
@@ -47,12 +48,12 @@ class Events:
     ``put`` may be called on any thread. Threads that wait are woken by the first event, and ``listener`` is called.
     """
 
-    __slots__ = ("_signal", "_waiting", "listener", "queue")
+    __slots__ = ("_waiting", "listener", "queue")
 
     def __init__(self) -> None:
         self.queue: deque[Callable[[], object]] = deque()
-        self._signal = threading.Event()
-        self._waiting = 0
+        #: A signal for each thread that waits. A signal handler that raises may break a threading.Event for ever.
+        self._waiting: set[Signal] = set()
         self.listener: Callable[[], object] | None = None
 
     def put(self, event: Callable[[], object]) -> None:
@@ -63,7 +64,8 @@ class Events:
     def wake(self) -> None:
         """Wake the threads that wait."""
         if self._waiting:
-            self._signal.set()
+            for signal in self._waiting.copy():
+                signal.set()
         listener = self.listener
         if listener is not None:
             listener()
@@ -92,10 +94,10 @@ class Events:
 
         Call ``wake`` after adding to ``others``.
         """
-        self._waiting += 1
+        signal = SYSTEM_CLOCK.new_signal()
         try:
-            self._signal.clear()
+            self._waiting.add(signal)
             if not self.queue and not len(others):
-                self._signal.wait(timeout)
+                signal.wait(ceil(timeout * 1000))
         finally:
-            self._waiting -= 1
+            self._waiting.discard(signal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -255,13 +256,22 @@ class ConsumingState:
         now_ms = monotonic_ms()
         if self._inner is None:  # closed, or never made
             return self._poll(timeout, now_ms)
-        with self._hand:
-            if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
-                self._last_poll_ms = now_ms
-                record = self._records[self._at]
-                self._at += 1
-                return consumed(record)
-        return self._poll(timeout, now_ms)
+        record = None
+        try:
+            with self._hand:
+                if self._at < len(self._records) and now_ms < self._next_tend_ms and not self._in_callback:
+                    self._last_poll_ms = now_ms
+                    record = self._records[self._at]
+                    self._at += 1
+            if record is not None:
+                message = consumed(record)
+        except BaseException:
+            # A signal handler has raised: the next call returns the message, unless another thread has gone on.
+            with self._hand:
+                if record is not None and self._at and self._records[self._at - 1] is record:
+                    self._at -= 1
+            raise
+        return self._poll(timeout, now_ms) if record is None else message
 
     def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
         raise NotImplementedError
@@ -270,9 +280,11 @@ class ConsumingState:
         """Add the messages of the records at hand to ``found``, until it has ``wanted``."""
         with self._hand:
             records = self._records
-            begin, end = self._at, min(len(records), self._at + wanted - len(found))
-            self._at = max(begin, end)
-        found.extend(consumed(records[number]) for number in range(begin, end))
+            begin = self._at
+            end = max(begin, min(len(records), begin + wanted - len(found)))
+            messages = [consumed(records[number]) for number in range(begin, end)]
+            found += messages  # without a call between this and the next line, as a signal handler may raise in calls
+            self._at = end
 
 
 # --- producing --------------------------------------------------------------------------------------------------------
@@ -408,7 +420,7 @@ def delivery_error(error: Exception) -> KafkaError:
 class Outcome:
     """The outcome of adjacent messages of a batch: those from ``at`` on still have to be reported. Thread: owner."""
 
-    __slots__ = ("at", "deliveries", "first_index", "now_ms", "result")
+    __slots__ = ("at", "deliveries", "first_index", "is_taken", "now_ms", "result")
 
     def __init__(self, deliveries: list[Delivery], result: ProduceRequestResult | None, first_index: int) -> None:
         self.deliveries = deliveries
@@ -416,6 +428,8 @@ class Outcome:
         self.first_index = first_index
         self.now_ms = monotonic_ms()
         self.at = 0
+        #: True while a call reports these messages; other threads and callbacks leave them to it.
+        self.is_taken = False
 
 
 class Reports:
@@ -425,13 +439,12 @@ class Reports:
     """
 
     __slots__ = (
-        "_counted",
         "_errors_only",
         "_limit",
         "_limit_bytes",
         "_lock",
         "_queue",
-        "_served",
+        "_unreported",
         "_unreported_bytes",
         "_wake",
         "error_of",
@@ -452,31 +465,33 @@ class Reports:
         self.error_of = error_of
         #: The messages of a batch each, in order.
         self._queue: deque[Outcome] = deque()
-        self._counted = 0
-        self._served = 0
+        self._unreported: set[Delivery] = set()
         self._unreported_bytes = 0
-        self._lock = Lock()  # guards: _counted, _served, _unreported_bytes
+        self._lock = Lock()  # guards: _unreported, _unreported_bytes
 
-    def admit(self, value: bytes | None) -> bool:
-        """Count a message with this value; return False if there are too many messages or bytes."""
-        size = 0 if value is None else len(value)
+    def admit(self, delivery: Delivery) -> bool:
+        """Count a message; return False if there are too many messages or bytes."""
+        size = 0 if delivery.value is None else len(delivery.value)
         with self._lock:
-            if self._counted - self._served >= self._limit or self._unreported_bytes + size > self._limit_bytes:
+            if len(self._unreported) >= self._limit or self._unreported_bytes + size > self._limit_bytes:
                 return False
-            self._counted += 1
             self._unreported_bytes += size
+            self._unreported.add(delivery)  # last, as a signal handler may raise right after it
             return True
 
-    def forget(self, value: bytes | None) -> None:
-        """Do not count a message that is not sent after all, or was reported."""
+    def forget(self, delivery: Delivery) -> bool:
+        """Do not count a message that is not sent after all, or is reported now; return False if it is not counted."""
         with self._lock:
-            self._served += 1
-            if value is not None:
-                self._unreported_bytes -= len(value)
+            if delivery not in self._unreported:
+                return False
+            if delivery.value is not None:
+                self._unreported_bytes -= len(delivery.value)
+            self._unreported.remove(delivery)  # last, as in admit()
+            return True
 
     def unreported(self) -> int:
         """Return the number of messages that were not reported yet."""
-        return self._counted - self._served
+        return len(self._unreported)
 
     def unreported_bytes(self) -> int:
         """Return the bytes of the messages that were not reported yet."""
@@ -493,42 +508,44 @@ class Reports:
     def serve(self) -> int:
         """Call back for the messages whose fate is known now; return their number.
 
-        An exception of a callback ends this, and is raised.
+        An exception of a callback ends this, and is raised. A callback may call this, too.
         """
         queue = self._queue
         served = 0
-        for _ in range(len(queue)):
+        for outcome in queue.copy():
+            if outcome.is_taken:
+                continue
+            outcome.is_taken = True
             try:
-                settled = queue.popleft()
-            except IndexError:  # another thread serves them, too
-                break
-            served += self._serve_batch(settled)
+                served += self._serve_batch(outcome)
+            finally:
+                outcome.is_taken = False
+            with suppress(ValueError):  # another thread has removed it
+                queue.remove(outcome)  # last: an exception at any place loses no report
         return served
 
     def _serve_batch(self, outcome: Outcome) -> int:
         deliveries, result = outcome.deliveries, outcome.result
-        begun, count = outcome.at, len(deliveries)
-        try:
-            while outcome.at < count:
-                delivery = deliveries[outcome.at]
-                index = outcome.first_index + outcome.at
-                outcome.at += 1
-                if result is not None and not delivery.settle(
+        served, count = 0, len(deliveries)
+        while outcome.at < count:
+            delivery = deliveries[outcome.at]
+            index = outcome.first_index + outcome.at
+            if result is not None:
+                delivery.settle(
                     None if result.error_for is None else result.error_for(index),
                     result.topic_partition.partition,
                     result.base_offset if result.base_offset < 0 else result.base_offset + index,
                     result.log_append_time_ms,
                     outcome.now_ms,
-                ):
-                    continue
-                self.forget(delivery.value)
+                )
+            is_ours = self.forget(delivery)
+            outcome.at = index - outcome.first_index + 1
+            if is_ours:  # not reported before, and no other thread reports it now
+                served += 1
                 callback, delivery.callback = delivery.callback, None
                 if callback is not None and not (self._errors_only and delivery.error is None):
                     callback(delivery.error, delivery.message())
-        finally:
-            if outcome.at < count:
-                self._queue.appendleft(outcome)
-        return count - begun
+        return served
 
 
 class ProducingState:
@@ -589,15 +606,19 @@ class ProducingState:
         size = (0 if value is None else len(value)) + (0 if key is None else len(key))
         if size > self._max_size:
             raise failure(KafkaError.MSG_SIZE_TOO_LARGE, f"{UNABLE_TO_PRODUCE}Broker: Message size too large")
-        if not self._reports.admit(value):
-            raise BufferError("Local: Queue full")
         called = callback or on_delivery or self._default_callback
         delivery = Delivery(self._reports, topic, value, key, pairs, partition, timestamp, called)
-        partitions = self._counts.get(topic)
-        if partitions is None:
-            self._produce_to_unknown(delivery)
-            return
-        self._hand_over(delivery, partitions)
+        try:
+            if not self._reports.admit(delivery):
+                raise BufferError("Local: Queue full")
+            partitions = self._counts.get(topic)
+            if partitions is None:
+                self._produce_to_unknown(delivery)
+                return
+            self._hand_over(delivery, partitions)
+        except BaseException:
+            self._refused_or_interrupted(delivery)
+            raise
 
     def _hand_over(self, delivery: Delivery, partitions: int) -> None:
         """Send a message to a topic with this number of partitions."""
@@ -622,6 +643,10 @@ class ProducingState:
 
     def _not_sent(self, delivery: Delivery, error: BaseException) -> None:
         """Handle an error of ``_hand_over``, or raise it."""
+        raise NotImplementedError
+
+    def _refused_or_interrupted(self, delivery: Delivery) -> None:
+        """Do not count a message whose ``produce`` raises, also if it has reached a batch."""
         raise NotImplementedError
 
     def poll(self, timeout: float = -1) -> int:

@@ -92,21 +92,27 @@ class Producer(ProducingState, Client):
         self._backlog: dict[str, deque[Delivery]] = {}
         self._resolver: threading.Thread | None = None
         self._refused = ""  # the last authentication error, which is reported once
+        #: The numbers of messages whose ``produce`` raised after it had begun, and of those that flush() has waited for.
+        self._doubts = self._flushed_doubts = 0
         self.begin_events()
 
     # --- producing -------------------------------------------------------------------------------------------------
 
     def _not_sent(self, delivery: Delivery, error: BaseException) -> None:
         """Handle an error of ``send``, by the backlog if the topic's metadata is missing."""
-        if isinstance(error, errors.KafkaTimeoutError) and not isinstance(error, errors.BufferExhaustedError):
-            self._counts.pop(delivery.topic, None)
-            self._produce_to_unknown(delivery)
-            return
-        partitions = self._grown(delivery, error)
-        if partitions:
-            self._hand_over(delivery, partitions)
-            return
-        self._reports.forget(delivery.value)
+        try:
+            if isinstance(error, errors.KafkaTimeoutError) and not isinstance(error, errors.BufferExhaustedError):
+                self._counts.pop(delivery.topic, None)
+                self._produce_to_unknown(delivery)
+                return
+            partitions = self._grown(delivery, error)
+            if partitions:
+                self._hand_over(delivery, partitions)
+                return
+        except BaseException:
+            self._refused_or_interrupted(delivery)
+            raise
+        self._refused_or_interrupted(delivery)
         if isinstance(error, errors.BufferExhaustedError):
             raise BufferError("Local: Queue full") from error  # noqa: TRY004 - confluent-kafka's
         if not isinstance(error, errors.KafkaError):
@@ -114,6 +120,10 @@ class Producer(ProducingState, Client):
         if self._inner is None:
             raise RuntimeError(PRODUCER_CLOSED) from error
         raise _transaction_failure(error, UNABLE_TO_PRODUCE) from error
+
+    def _refused_or_interrupted(self, delivery: Delivery) -> None:
+        if self._reports.forget(delivery):
+            self._doubts += 1  # a signal handler may have raised when the message was in a batch already
 
     def _grown(self, delivery: Delivery, error: BaseException) -> int:
         """Return the topic's number of partitions if it has grown, so that the partition exists; otherwise 0."""
@@ -128,7 +138,6 @@ class Producer(ProducingState, Client):
         topic = delivery.topic
         refusal = self._refusal(topic)
         if refusal is not None:
-            self._reports.forget(delivery.value)
             raise refusal
         if not topic_names.is_valid(topic):
             delivery.error = KafkaError(KafkaError.TOPIC_EXCEPTION)
@@ -136,7 +145,6 @@ class Producer(ProducingState, Client):
             return
         with self._lock:
             if self._inner is None:
-                self._reports.forget(delivery.value)
                 raise RuntimeError(PRODUCER_CLOSED)
             waiting = self._backlog.get(topic)
             partitions = self._counts.get(topic)
@@ -144,11 +152,16 @@ class Producer(ProducingState, Client):
                 if waiting is None:
                     waiting = self._backlog[topic] = deque()
                 waiting.append(delivery)
-                if self._resolver is None:
-                    self._resolver = threading.Thread(target=self._resolve, name=f"{self.name} metadata", daemon=True)
-                    self._resolver.start()
+                self._ensure_resolver()
                 return
         self._hand_over(delivery, partitions)
+
+    def _ensure_resolver(self) -> None:
+        """Start the resolver if it does not run. The caller holds the lock."""
+        thread = self._resolver
+        if thread is None or not thread.is_alive():  # if a signal handler has raised, it may not have been started
+            self._resolver = threading.Thread(target=self._resolve, name=f"{self.name} metadata", daemon=True)
+            self._resolver.start()
 
     def _refusal(self, topic: str) -> Exception | None:
         """Return the error of a topic that ``produce`` cannot take, or takes only in a transaction."""
@@ -190,7 +203,7 @@ class Producer(ProducingState, Client):
         except errors.KafkaError as error:
             fatal = error_of(error)
         with self._lock:
-            waiting = self._backlog[topic]
+            waiting = self._backlog.get(topic, deque())
             if partitions:
                 while waiting:
                     delivery = waiting.popleft()
@@ -205,7 +218,7 @@ class Producer(ProducingState, Client):
                     delivery = waiting.popleft()
                     failed.append((delivery, fatal or KafkaError(KafkaError._MSG_TIMED_OUT)))
             if not waiting:
-                del self._backlog[topic]
+                self._backlog.pop(topic, None)
         for delivery, reason in failed:
             delivery.error = reason
             self._reports.add([delivery])
@@ -284,6 +297,9 @@ class Producer(ProducingState, Client):
             if now_ms >= self._next_counts_ms:
                 self._next_counts_ms = now_ms + _COUNTS_MS
                 self._count_partitions()
+                with self._lock:
+                    if self._backlog:
+                        self._ensure_resolver()
             if self.looks:
                 self.look()
         return self.events.serve()
@@ -312,13 +328,14 @@ class Producer(ProducingState, Client):
         self.ensure_open()
         while True:
             self._serve()
-            if not len(self):
+            doubts = self._doubts
+            if not len(self) and not self._backlog and doubts == self._flushed_doubts:
                 return 0
             left = remaining(deadline)
             if self._backlog or self._reports:
                 self.events.wait(min(left, 0.01), self._reports)
-            else:
-                self.send_all(left)
+            elif self.send_all(left):
+                self._flushed_doubts = doubts
             if left <= 0:
                 self._serve()
                 return len(self)
@@ -331,8 +348,10 @@ class Producer(ProducingState, Client):
         """Return whether messages wait for the metadata of their topic."""
         return bool(self._backlog)
 
-    def send_all(self, timeout: float) -> None:
+    def send_all(self, timeout: float) -> bool:
         """Send the messages of all batches, and wait up to ``timeout`` seconds for their fate. Serve no reports.
+
+        Returns False if messages are left.
 
         Raises:
             RuntimeError: the producer is closed.
@@ -340,9 +359,10 @@ class Producer(ProducingState, Client):
         try:
             self.inner().flush(timeout)
         except errors.KafkaTimeoutError:
-            pass  # flush() returns the number of messages that are left instead of raising
+            return False  # flush() returns the number of messages that are left instead of raising
         except errors.IllegalStateError as error:
             raise RuntimeError(PRODUCER_CLOSED) from error
+        return True
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Give up messages: those that were not sent, and those that were sent and not acknowledged.
@@ -370,12 +390,12 @@ class Producer(ProducingState, Client):
     def _purge_backlog(self) -> None:
         """Give up the messages whose topic is not known yet."""
         with self._lock:
-            dropped = [delivery for waiting in self._backlog.values() for delivery in waiting]
             for waiting in self._backlog.values():
-                waiting.clear()
-        for delivery in dropped:
-            delivery.error = KafkaError(KafkaError._PURGE_QUEUE)
-            self._reports.add([delivery])
+                while waiting:
+                    delivery = waiting[0]
+                    delivery.error = KafkaError(KafkaError._PURGE_QUEUE)
+                    self._reports.add([delivery])
+                    del waiting[0]  # last, as a signal handler may raise: then the report is added twice, and told once
 
     def __len__(self) -> int:
         return 0 if self._inner is None else self._reports.unreported()

@@ -210,16 +210,10 @@ def _look_up_all(
     hosts: Sequence[str], resolver: HostResolver, clock: Clock, canonical: bool
 ) -> dict[str, list[str] | OSError]:
     """Look up all hosts at the same time, and wait for them. Return addresses or an error for each host."""
-    condition = clock.new_condition()
-
-    def on_done() -> None:
-        with condition:
-            condition.notify_all()
-
-    lookups = HostLookups(hosts, resolver, on_done, canonical, clock.now_ms())
-    with condition:
-        while (wait_ms := lookups.wait_ms(clock.now_ms())) > 0:
-            clock.wait(condition, wait_ms)
+    signal = clock.new_signal()
+    lookups = HostLookups(hosts, resolver, signal.set, canonical, clock.now_ms())
+    while (wait_ms := lookups.wait_ms(clock.now_ms())) > 0:
+        signal.wait(wait_ms)
     return lookups.outcomes(clock.now_ms())
 
 

@@ -176,7 +176,8 @@ class RefreshingLogin(Generic[C]):
         self._window = window or RefreshWindow()
         self._clock = clock
         self._rng = rng or random.Random()
-        self._condition = threading.Condition()  # guards: all below
+        self._lock = threading.Lock()  # guards: all below
+        self._condition = threading.Condition(self._lock)  # of the thread that fetches
         self._credentials: C | None = None
         self._usable_until_ms = 0
         self._waiting: list[Callable[[], object]] = []
@@ -188,7 +189,7 @@ class RefreshingLogin(Generic[C]):
         self._is_closed = False
 
     def new_client(self, host: str, on_ready: Callable[[], object]) -> SaslClient | None:
-        with self._condition:
+        with self._lock:  # not the condition, which is written in Python: a signal handler may raise there
             credentials = self._credentials
             if credentials is None or self._clock.wall_ms() >= self._usable_until_ms:
                 self._raise_failure(on_ready)
@@ -218,13 +219,13 @@ class RefreshingLogin(Generic[C]):
     def _run(self) -> None:
         while True:
             outcome = self._outcome()
-            with self._condition:
+            with self._lock:
                 waiting, self._waiting = self._waiting, []
                 self._is_wanted = False
                 refresh_ms = self._take(outcome, waiting)
             for on_ready in waiting:
                 on_ready()
-            with self._condition:
+            with self._lock:
                 if not self._wait_until(refresh_ms):
                     self._is_running = False
                     return
@@ -270,7 +271,7 @@ class RefreshingLogin(Generic[C]):
         return not self._is_closed
 
     def close(self) -> None:
-        with self._condition:
+        with self._lock:
             self._is_closed = True
             self._credentials = None
             self._condition.notify_all()
