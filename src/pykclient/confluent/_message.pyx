@@ -11,6 +11,7 @@ from libc.stdint cimport INT32_MAX, int64_t
 
 from pykclient._consumer_record cimport RecordObject
 from pykclient.producer._outbox cimport FutureState, ResultState, SharedDelivery
+from pykclient.producer._send cimport SendState, send_record
 from pykclient.record._append_state cimport is_plain, is_timestamp
 
 from collections import deque
@@ -469,7 +470,7 @@ cdef class Reports:
 
 @cython.binding(False)  # unlike functions of Cython, method descriptors check the type of self
 cdef class ProducingState:
-    cdef public object _inner, _send, _event_queue, _partitioner, _default_callback
+    cdef public object _inner, _event_queue, _partitioner, _default_callback
     cdef public Reports _reports
     cdef public dict _counts
     cdef public int64_t _max_size, _next_tend_ms
@@ -491,7 +492,7 @@ cdef class ProducingState:
             or not is_timestamp(partition, &number)
             or not is_timestamp(timestamp, &timestamp_ms)
             or number > INT32_MAX
-            or self._send is None
+            or self._inner is None
         ):
             return produce_python(self, topic, value, key, partition, callback, on_delivery, timestamp, headers)
         if value is not None:
@@ -545,9 +546,9 @@ cdef class ProducingState:
 
 
 cdef int hand_over(ProducingState state, Delivery delivery, object partitions) except -1:
-    cdef object chosen = None
+    cdef object chosen = None, inner = state._inner
     cdef int64_t count = partitions
-    if state._send is None or delivery.partition >= count or delivery.partition < -1:
+    if not isinstance(inner, SendState) or delivery.partition >= count or delivery.partition < -1:
         hand_over_python(state, delivery, partitions)
         return 0
     try:
@@ -555,7 +556,8 @@ cdef int hand_over(ProducingState state, Delivery delivery, object partitions) e
             chosen = delivery.partition
         elif delivery.key is not None or not state._keyless_stick:
             chosen = state._partitioner(delivery.key, partitions)
-        state._send(
+        send_record(
+            <SendState>inner,
             delivery.topic,
             delivery.value,
             delivery.key,

@@ -15,6 +15,7 @@ from pykclient.consumer_record import ConsumerRecord
 from pykclient.implementation import use_compiled
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult
 from pykclient.producer.outbox import SharedDelivery
+from pykclient.producer.send import SendState as SendState  # the compiled form uses its compiled form
 from pykclient.system_time import monotonic_ms
 
 K = TypeVar("K")
@@ -551,9 +552,8 @@ class Reports:
 class ProducingState:
     """The part of a Producer through which its messages pass. Thread: any."""
 
+    #: The KafkaProducer; None once this one is closed.
     _inner: Any = None
-    #: ``send`` of the inner producer, None once this one is closed.
-    _send: Callable[..., object] | None
     _reports: Reports
     _event_queue: deque[Callable[[], object]]
     #: The number of partitions of topics, as of the last second.
@@ -601,7 +601,7 @@ class ProducingState:
         if not -(2**63) <= timestamp < 2**63:
             raise OverflowError("Python int too large to convert to C long")
         pairs = None if headers is None else header_pairs(headers)
-        if self._send is None:
+        if self._inner is None:
             raise RuntimeError(PRODUCER_CLOSED)
         size = (0 if value is None else len(value)) + (0 if key is None else len(key))
         if size > self._max_size:
@@ -622,9 +622,9 @@ class ProducingState:
 
     def _hand_over(self, delivery: Delivery, partitions: int) -> None:
         """Send a message to a topic with this number of partitions."""
-        send, timestamp_ms = self._send, delivery.timestamp_ms
+        inner, timestamp_ms = self._inner, delivery.timestamp_ms
         try:
-            if send is None:
+            if inner is None:
                 raise RuntimeError(PRODUCER_CLOSED)
             chosen: int | None = delivery.partition
             if delivery.partition == NO_PARTITION:
@@ -633,7 +633,7 @@ class ProducingState:
             elif not 0 <= delivery.partition < partitions:
                 raise failure(KafkaError._UNKNOWN_PARTITION, f"{UNABLE_TO_PRODUCE}Local: Unknown partition")
             timestamp = timestamp_ms if timestamp_ms > 0 else None
-            send(delivery.topic, delivery.value, delivery.key, delivery.headers, chosen, timestamp, delivery)
+            inner.send(delivery.topic, delivery.value, delivery.key, delivery.headers, chosen, timestamp, delivery)
         except BaseException as error:  # noqa: BLE001 - raised again if it is not the cluster's
             self._not_sent(delivery, error)
 

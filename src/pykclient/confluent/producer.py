@@ -68,7 +68,6 @@ class Producer(ProducingState, Client):
             settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
         settings["max.block.ms"] = self._block_ms
         self._inner = built(KafkaProducer[Any, Any], settings, "Failed to create producer: ")
-        self._send = self._inner.send
         self._lock = threading.Lock()  # guards: the backlog
         self._reports = Reports(
             configuration.number("queue.buffering.max.messages") or 2**62,
@@ -537,7 +536,7 @@ class Producer(ProducingState, Client):
             self.flush()
         finally:
             with self._lock:
-                self._inner = self._send = None
+                self._inner = None
             inner.close()
             self.release()
         return True

@@ -1,4 +1,4 @@
-# Sending a common record, for the producer of asyncio.
+# Sending a record, for the producers of asyncio and in confluent-kafka's shape.
 
 from libc.stdint cimport int64_t
 
@@ -47,5 +47,15 @@ cdef FutureState append_in_new_batch(
     object value,
     object headers,
     Py_ssize_t headers_size,
+    object on_delivery,
+)
+cdef object send_record(
+    SendState producer,
+    object topic,
+    object value,
+    object key,
+    object headers,
+    object partition,
+    object timestamp_ms,
     object on_delivery,
 )

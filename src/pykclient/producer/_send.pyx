@@ -207,76 +207,90 @@ cdef class SendState:
             self.path = value
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
-        cdef SendPath path
-        cdef Route route
-        cdef FutureState future
-        cdef int64_t timestamp = 0
-        cdef Place place
-        cdef bint has_timestamp = timestamp_ms is not None
-        cdef Py_ssize_t headers_size = 1
-        cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
-        with cython.critical_section(self):  # nothing with a GIL
-            path = <SendPath>self.path
-        if path is None:
-            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        route = checked_route(path, topic, partition, timestamp_ms, &place, &timestamp)
-        # The twin handles invalid arguments, before a serializer is called.
-        if route is None or (on_delivery is not None and not callable(on_delivery)):
-            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if path.share is not None:
-            headers, on_delivery = path.share(headers, on_delivery)
-        if headers is not None:
+        return send_record(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef object send_record(
+    SendState producer,
+    object topic,
+    object value,
+    object key,
+    object headers,
+    object partition,
+    object timestamp_ms,
+    object on_delivery,
+):
+    """Do what ``send`` does, for compiled callers, too."""
+    cdef SendPath path
+    cdef Route route
+    cdef FutureState future
+    cdef int64_t timestamp = 0
+    cdef Place place
+    cdef bint has_timestamp = timestamp_ms is not None
+    cdef Py_ssize_t headers_size = 1
+    cdef object key_bytes = key, value_bytes = value, serialized = None, written = None
+    with cython.critical_section(producer):  # nothing with a GIL
+        path = <SendPath>producer.path
+    if path is None:
+        return producer._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    route = checked_route(path, topic, partition, timestamp_ms, &place, &timestamp)
+    # The twin handles invalid arguments, before a serializer is called.
+    if route is None or (on_delivery is not None and not callable(on_delivery)):
+        return producer._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if path.share is not None:
+        headers, on_delivery = path.share(headers, on_delivery)
+    if headers is not None:
+        written = unchanging(headers)
+        headers_size = size_of_headers(written)
+        if headers_size < 0:
+            return producer._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    if not (path.plain_keys and is_plain(key) and path.plain_values and is_plain(value)):
+        try:
+            if not (path.plain_keys and is_plain(key)):
+                key_bytes = producer._serialize(path.key_serializer, "key", topic, headers, key)
+            if not (path.plain_values and is_plain(value)):
+                value_bytes = producer._serialize(path.value_serializer, "value", topic, headers, value)
+        except Exception as error:
+            return producer._failed_to_serialize(error, topic, partition, headers, on_delivery)
+        serialized = (key_bytes, value_bytes)
+        if headers is not None:  # a serializer may have added headers
             written = unchanging(headers)
             headers_size = size_of_headers(written)
-            if headers_size < 0:
-                return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if not (path.plain_keys and is_plain(key) and path.plain_values and is_plain(value)):
-            try:
-                if not (path.plain_keys and is_plain(key)):
-                    key_bytes = self._serialize(path.key_serializer, "key", topic, headers, key)
-                if not (path.plain_values and is_plain(value)):
-                    value_bytes = self._serialize(path.value_serializer, "value", topic, headers, value)
-            except Exception as error:
-                return self._failed_to_serialize(error, topic, partition, headers, on_delivery)
-            serialized = (key_bytes, value_bytes)
-            if headers is not None:  # a serializer may have added headers
-                written = unchanging(headers)
-                headers_size = size_of_headers(written)
-        # Nothing changes until the record is appended, so the twin can still handle any uncommon case.
-        if headers_size > 0:
-            future = append_plain(
+    # Nothing changes until the record is appended, so the twin can still handle any uncommon case.
+    if headers_size > 0:
+        future = append_plain(
+            path,
+            route,
+            &place,
+            key_bytes,
+            value_bytes,
+            written,
+            headers_size,
+            has_timestamp,
+            &timestamp,
+            on_delivery,
+        )
+        if future is not None:
+            return future
+        if place.starts_batch:
+            return append_in_new_batch(
+                producer,
+                topic,
                 path,
                 route,
                 &place,
+                timestamp,
                 key_bytes,
                 value_bytes,
                 written,
                 headers_size,
-                has_timestamp,
-                &timestamp,
                 on_delivery,
             )
-            if future is not None:
-                return future
-            if place.starts_batch:
-                return append_in_new_batch(
-                    self,
-                    topic,
-                    path,
-                    route,
-                    &place,
-                    timestamp,
-                    key_bytes,
-                    value_bytes,
-                    written,
-                    headers_size,
-                    on_delivery,
-                )
-            if not has_timestamp and timestamp:  # a clock is read once for each record
-                timestamp_ms = timestamp
-        if serialized is None:
-            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+        if not has_timestamp and timestamp:  # a clock is read once for each record
+            timestamp_ms = timestamp
+    if serialized is None:
+        return producer._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    return producer._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
 
 
 # For ``help``, and for tools that read signatures.
