@@ -12,7 +12,7 @@ import pytest
 
 import pykclient.confluent
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.confluent import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from pykclient.confluent import KafkaError, Message, Producer
 from pykclient.confluent.events import Events
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition as Native

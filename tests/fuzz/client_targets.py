@@ -9,7 +9,7 @@ from typing import Any
 from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from pykclient.errors import KafkaError
-from pykclient.network.network_receive import NetworkReceive
+from pykclient.network.frames import NetworkReceive
 from pykclient.structs import OffsetAndMetadata
 from pykclient.testing.simulation.simulation import SimulatedEnvironment, SimulatedSelector, Simulation
 from pykclient.types import TopicPartition

@@ -11,7 +11,7 @@ from typing import Any
 from pykclient.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.implementation import python_form
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
-from pykclient.network.network_receive import Frame, FrameReader
+from pykclient.network.frames import Frame, FrameReader
 from pykclient.network.transport_layer import PlaintextTransportLayer
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response, response_header_version

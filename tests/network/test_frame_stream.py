@@ -13,13 +13,13 @@ from hypothesis import example, given, strategies as st
 
 from pykclient.errors import ProtocolError
 from pykclient.network.frame_stream import FrameStream, TransportFrameStream
-from pykclient.network.network_receive import (
+from pykclient.network.frames import (
     FIRST_RESPONSE_LIMIT,
     UNLIMITED_SIZE,
     Frame,
     FrameReader,
+    NetworkSend,
 )
-from pykclient.network.network_send import NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
 from tests.support.twins import compiled_form
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.network.network_receive import UNLIMITED, SimpleMemoryPool
+from pykclient.network.frames import UNLIMITED, SimpleMemoryPool
 
 
 def test_a_strict_pool_never_exceeds_its_size() -> None:

@@ -7,7 +7,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from pykclient.network.network_receive import (
+from pykclient.network.frames import (
     FIRST_RESPONSE_LIMIT,
     UNLIMITED,
     Frame,

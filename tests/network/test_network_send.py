@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient.implementation import python_form
-from pykclient.network.network_send import IOV_MAX, NetworkSend
+from pykclient.network.frames import IOV_MAX, NetworkSend
 
 #: The class that clients use, and its Python form.
 FORMS = sorted({NetworkSend, python_form(NetworkSend)}, key=lambda form: form.__module__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pykclient.network.client_request import RepeatableRequest, Repetitions
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.selector import Selector, SelectorConfig
 from tests.network.implementations import choose
 from tests.network.test_selector import Server, connect, frame, make, poll_until, recv_exactly

@@ -22,9 +22,8 @@ from pykclient.metrics import Metrics
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator
 from pykclient.network.channel_builders import DefaultChannelBuilder, NoAuthenticators, PlaintextTransports
+from pykclient.network.frames import Frame, NetworkSend, SimpleMemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.network_receive import Frame, SimpleMemoryPool
-from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.network.selector_metrics import SelectorMetrics

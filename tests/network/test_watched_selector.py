@@ -16,7 +16,7 @@ import pytest
 from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.implementation import python_form
 from pykclient.network import selector as selector_module
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.poller import new_poller
 from pykclient.network.selector import Selector, SelectorConfig
 from tests.network.test_selector import (

@@ -37,8 +37,8 @@ from pykclient.network.authenticator.token_endpoint import ClientCredentials, En
 from pykclient.network.tls.ssl_factory import KeyStore, server_context
 from pykclient.testing.certificates import CertificateAuthority
 from tests.security.tokens import TokenServer, answering, unsecured_token
-from tests.support.secrets import forms_of
 from tests.support.interrupts import places
+from tests.support.secrets import forms_of
 from tests.support.wait import eventually
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_interrupted_request_for_a_token_leaves_the_login_usable() -> None:
         harness = Harness()
         harness.source.released.release(10)
         with place:
-            place.interrupt(harness.token)  # noqa: B023
+            place.interrupt(harness.token)
             found: list[str | None] = []
             other = threading.Thread(
                 target=lambda: eventually(lambda: found.append(harness.token()) or found[-1], 10, "a token"),  # noqa: B023

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.network.network_receive import Frame
+from pykclient.network.frames import Frame
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.metadata import MetadataRequest

@@ -8,8 +8,7 @@ from pykclient.clock import FOREVER_MS
 from pykclient.network import channel_state
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest
-from pykclient.network.network_receive import NetworkReceive
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkReceive, NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.protocol.headers import RequestHeader, encode_response, parse_request
 from pykclient.protocol.message import Request, Response

@@ -3,7 +3,7 @@
 import pykclient.network.frame_stream  # before its compiled form
 from pykclient.network._frame_stream import HAS_EPOLL, SocketFrameStream
 from pykclient.network.byte_pump import _BUFFER_SIZE, byte_pump as byte_pump_python
-from pykclient.network.network_receive import UNLIMITED_SIZE
+from pykclient.network.frames import UNLIMITED_SIZE
 
 
 def byte_pump(transport):

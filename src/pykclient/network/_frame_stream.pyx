@@ -25,10 +25,10 @@ from pykclient.network.frame_stream import (
     READ_LIMIT,
     plaintext_frame_stream as plaintext_frame_stream_python,
 )
-from pykclient.network.network_receive import UNLIMITED
-from pykclient.network.network_receive import (
+from pykclient.network.frames import (
     BUFFER_SIZE,
     FIRST_BYTES,
+    UNLIMITED,
     UNLIMITED_SIZE,
     check_frame_size,
     no_memory_for_frame,

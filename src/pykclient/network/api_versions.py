@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.network_receive import Frame
+from pykclient.network.frames import Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

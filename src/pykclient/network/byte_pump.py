@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pykclient.implementation import use_compiled
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
 
 #: The most bytes that one call receives.

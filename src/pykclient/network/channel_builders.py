@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pykclient.config.security_keys import warn_of_ignored
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
+from pykclient.network.frames import FIRST_RESPONSE_LIMIT, MemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.network_receive import FIRST_RESPONSE_LIMIT, MemoryPool
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer, plain_transport
 

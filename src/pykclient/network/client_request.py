@@ -12,7 +12,7 @@ from pykclient.protocol.headers import encode_request, encode_response, parse_re
 
 if TYPE_CHECKING:
     from pykclient.errors import AuthenticationError, KafkaError
-    from pykclient.network.network_receive import Frame
+    from pykclient.network.frames import Frame
     from pykclient.protocol.message import Request, Response
     from pykclient.protocol.wire import BytesLike
 

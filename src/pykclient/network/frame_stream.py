@@ -7,14 +7,15 @@ from typing import Final, Protocol
 
 from pykclient.implementation import use_compiled
 from pykclient.network.client_request import RepeatableRequest
-from pykclient.network.network_receive import (
+from pykclient.network.frames import (
     UNLIMITED,
     UNLIMITED_SIZE,
+    BytesLike,
     Frame,
     FrameReader,
     MemoryPool,
+    NetworkSend,
 )
-from pykclient.network.network_send import BytesLike, NetworkSend
 from pykclient.network.transport_layer import PlaintextTransportLayer
 
 #: Bytes that one channel may read per poll before the others get their turn.

@@ -18,8 +18,7 @@ from pykclient.network.client_request import (
     Repetitions,
     Shortcut,
 )
-from pykclient.network.network_receive import Frame
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import Frame, NetworkSend
 from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response

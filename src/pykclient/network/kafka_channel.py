@@ -12,8 +12,7 @@ from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.frame_stream import FrameStream
-from pykclient.network.network_receive import Frame, TlsResponseError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import Frame, NetworkSend, TlsResponseError
 from pykclient.network.selector_metrics import Traffic
 from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
 

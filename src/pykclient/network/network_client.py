@@ -37,13 +37,12 @@ from pykclient.network.failures import (
     setup_failure,
     shown_node,
 )
+from pykclient.network.frames import Frame, NetworkSend
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
 from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
-from pykclient.network.network_receive import Frame
-from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, Selectable, SocketAddress, check_address
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse

@@ -7,8 +7,7 @@ from typing import NamedTuple, Protocol
 
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest, Repetitions
-from pykclient.network.network_receive import NetworkReceive
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkReceive, NetworkSend
 from pykclient.types import Node
 
 #: For ``send_buffer`` and ``receive_buffer``: let the operating system choose.

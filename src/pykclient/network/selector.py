@@ -24,16 +24,16 @@ from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler
-from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.network_receive import (
+from pykclient.network.frames import (
     UNLIMITED,
     UNLIMITED_SIZE,
     Frame,
     MemoryPool,
     NetworkReceive,
+    NetworkSend,
     TlsResponseError,
 )
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.poller import READ, WRITE, new_poller
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector_metrics import SelectorMetrics

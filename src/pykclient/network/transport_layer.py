@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pykclient.errors import ProxyAuthenticationError
 from pykclient.network.failures import reason_of
-from pykclient.network.network_send import BytesLike
+from pykclient.network.frames import BytesLike
 from pykclient.network.selectable import SocketAddress
 
 if TYPE_CHECKING:

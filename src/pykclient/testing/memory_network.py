@@ -20,9 +20,8 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest
+from pykclient.network.frames import Frame, NetworkReceive, NetworkSend
 from pykclient.network.host_resolver import Lookup
-from pykclient.network.network_receive import Frame, NetworkReceive
-from pykclient.network.network_send import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop, below
 

@@ -14,7 +14,7 @@ from pykclient.protocol.headers import encode_response
 from pykclient.types import Node
 
 if TYPE_CHECKING:
-    from pykclient.network.network_send import BytesLike
+    from pykclient.network.frames import BytesLike
     from pykclient.protocol.headers import RequestHeader
     from pykclient.protocol.message import Message, Request as RequestMessage, Response
     from pykclient.protocol.wire import Reader

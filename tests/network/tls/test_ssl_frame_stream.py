@@ -8,8 +8,7 @@ import struct
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pykclient.network.network_receive import UNLIMITED, UNLIMITED_SIZE, Frame, MemoryPool, SimpleMemoryPool
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import UNLIMITED, UNLIMITED_SIZE, Frame, MemoryPool, NetworkSend, SimpleMemoryPool
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls import ssl_transport_layer as ssl_transports
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory

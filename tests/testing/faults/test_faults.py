@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pykclient.errors import IllegalArgumentError, NotCoordinatorError, RebalanceInProgressError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.memory_network import PERFECT, LinkPolicy, MemoryNetwork, MemorySelector

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pykclient.errors import RebalanceInProgressError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

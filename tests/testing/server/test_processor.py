@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.testing.memory_network import MemorySelector

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pykclient.network.network_receive import Frame
-from pykclient.network.network_send import BytesLike
+from pykclient.network.frames import BytesLike, Frame
 
 
 class Session(Protocol):

@@ -17,8 +17,7 @@ from pykclient.errors import (
 )
 from pykclient.network.authenticator.sasl_client import Login, SaslClient
 from pykclient.network.failures import shown_text
-from pykclient.network.network_receive import Frame
-from pykclient.network.network_send import BytesLike
+from pykclient.network.frames import BytesLike, Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.message import Request, Response

@@ -13,8 +13,7 @@ from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network.byte_pump import BytePump, byte_pump
 from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler, shown_address
 from pykclient.network.frame_stream import CLOSED_BY_PEER, FrameStream, ReadingFrameStream
-from pykclient.network.network_receive import Frame, FrameReader, MemoryPool
-from pykclient.network.network_send import BytesLike, NetworkSend
+from pykclient.network.frames import BytesLike, Frame, FrameReader, MemoryPool, NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls

@@ -15,7 +15,7 @@ from pykclient.testing.handlers.cluster_metadata import unsupported_version_resp
 from pykclient.testing.request_channel import Request, RequestRecord
 
 if TYPE_CHECKING:
-    from pykclient.network.network_send import BytesLike
+    from pykclient.network.frames import BytesLike
     from pykclient.protocol.message import Request as RequestMessage, Response
     from pykclient.testing.broker import Broker
     from pykclient.testing.faults import Faults

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import socket
 
     from pykclient.network.authenticator import Authenticator
+    from pykclient.network.frames import MemoryPool
     from pykclient.network.kafka_channel import KafkaChannel
-    from pykclient.network.network_receive import MemoryPool
     from pykclient.network.selectable import SocketAddress
     from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
     from pykclient.network.transport_layer import TransportLayer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pykclient.errors import IllegalStateError, RemoteProtocolError
 from pykclient.log_context import LogContext
-from pykclient.network.network_send import NetworkSend
+from pykclient.network.frames import NetworkSend
 from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
@@ -17,8 +17,7 @@ from pykclient.testing.request_channel import ANONYMOUS, Request
 
 if TYPE_CHECKING:
     from pykclient.network.authenticator import Session
-    from pykclient.network.network_receive import Frame
-    from pykclient.network.network_send import BytesLike
+    from pykclient.network.frames import BytesLike, Frame
     from pykclient.testing.broker import Broker
     from pykclient.testing.event_loop import EventLoop
     from pykclient.testing.memory_network import LinkPolicy

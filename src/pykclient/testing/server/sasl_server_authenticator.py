@@ -31,8 +31,7 @@ from pykclient.testing.handlers.cluster_metadata import api_versions_response, u
 from pykclient.testing.security import Security, UserCredentials, ValidToken
 
 if TYPE_CHECKING:
-    from pykclient.network.network_receive import Frame
-    from pykclient.network.network_send import BytesLike
+    from pykclient.network.frames import BytesLike, Frame
     from pykclient.protocol.headers import RequestHeader
     from pykclient.protocol.message import Response
     from pykclient.testing.handlers import ApiVersionManager

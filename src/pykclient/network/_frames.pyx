@@ -1,9 +1,9 @@
-"""The compiled form of ``network_send.py``."""
+"""The compiled form of ``frames.py``."""
 
 cimport cython
 from libc.stdint cimport int64_t
 
-from pykclient.network.network_send import IOV_MAX
+from pykclient.network.frames import IOV_MAX
 
 cdef Py_ssize_t most_pieces = IOV_MAX
 

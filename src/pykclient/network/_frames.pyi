@@ -1,0 +1,1 @@
+from pykclient.network.frames import NetworkSend as NetworkSend

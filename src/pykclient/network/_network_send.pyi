@@ -1,1 +1,0 @@
-from pykclient.network.network_send import NetworkSend as NetworkSend
