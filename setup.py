@@ -30,11 +30,11 @@ TRANSLATED = "build/cython"
 
 #: The modules that run for each record of a producer or consumer. The others gain nothing by more than -O1.
 HOT = {
-    "_append_state",
     "_avro_decoder",
     "_avro_writing",
     "_awaited_records",
     "_columns",
+    "_memory_records_builder",
     "_message",
     "_outbox",
     "_record_cursor",

@@ -60,8 +60,7 @@ def use_compiled(name: str) -> None:
 
     The compiled form of ``package/module.py`` is built from ``package/_module.pyx`` (PEP 399). All names that it shares
     with the module are replaced. The module calls this in its last line, because the compiled form imports constants
-    and Python forms from it. A class of the module itself cannot inherit from a replaced class: a base class has a
-    module of its own.
+    and Python forms from it, or right before the classes that inherit from a replaced one.
 
     Raises:
         ImportError: the compiled form is missing, and ``c`` was forced; or it was imported before the module.

@@ -15,7 +15,7 @@ from pykclient.producer.outbox import SUCCEEDED, BatchState
 from pykclient.producer.producer_batch import ABORTED, FAILED, ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.record import Compression, MemoryRecordsBuilder
-from pykclient.record.append_state import AppendState
+from pykclient.record.memory_records_builder import AppendState
 from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
 TP = TopicPartition("topic", 3)

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, realloc
 
 from pykclient.producer._outbox cimport FutureState, Place, Route
 from pykclient.producer._send cimport SendPath, SendState, append_in_new_batch, append_plain, checked_route
-from pykclient.record._append_state cimport is_plain, size_of_headers, unchanging
+from pykclient.record._memory_records_builder cimport is_plain, size_of_headers, unchanging
 
 from _asyncio import Future as AsyncioFuture
 from asyncio import InvalidStateError

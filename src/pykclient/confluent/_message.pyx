@@ -12,7 +12,7 @@ from libc.stdint cimport INT32_MAX, int64_t
 from pykclient._consumer_record cimport RecordObject
 from pykclient.producer._outbox cimport FutureState, ResultState, SharedDelivery
 from pykclient.producer._send cimport SendState, send_record
-from pykclient.record._append_state cimport is_plain, is_timestamp
+from pykclient.record._memory_records_builder cimport is_plain, is_timestamp
 
 from collections import deque
 from types import GenericAlias

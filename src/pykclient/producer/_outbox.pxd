@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int64_t
 
-from pykclient.record._append_state cimport AppendState
+from pykclient.record._memory_records_builder cimport AppendState
 
 
 cdef class Mutex:

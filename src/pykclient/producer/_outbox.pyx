@@ -22,7 +22,7 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from pykclient.record._append_state cimport (
+from pykclient.record._memory_records_builder cimport (
     LACKS_MEMORY,
     AppendState,
     append_record,

@@ -20,7 +20,7 @@ from pykclient.producer._outbox cimport (
     start_batch,
 )
 from pykclient.producer.partitioner._hashing cimport murmur2_of
-from pykclient.record._append_state cimport is_plain, is_timestamp, size_of, size_of_headers, unchanging
+from pykclient.record._memory_records_builder cimport is_plain, is_timestamp, size_of, size_of_headers, unchanging
 
 from types import GenericAlias
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.implementation import use_compiled
-from pykclient.record.append_state import AppendState as AppendState  # the compiled form uses its compiled form
 from pykclient.record.compression_type import CompressionType
+from pykclient.record.memory_records_builder import (
+    AppendState as AppendState,  # the compiled form uses its compiled form
+)
 from pykclient.reentry import HERE
 from pykclient.types import Header, TopicPartition
 

@@ -1,6 +1,6 @@
 """Record batches of all formats that Kafka has had: building, compressing, validating and reading them.
 
-- ``memory_records_builder``, ``append_state``: building a batch
+- ``memory_records_builder``: building a batch
 - ``memory_records``, ``default_record_batch``, ``legacy_record_batch``, ``record_batch``: reading batches
 - ``default_record``, ``record_cursor``: records of format 2, one batch or many records at a time
 - ``columns``, ``row_columns``, ``arrow``, ``lines``: records as columns, Arrow arrays and lines of text

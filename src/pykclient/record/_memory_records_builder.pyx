@@ -1,4 +1,4 @@
-"""The compiled form of ``append_state.py``, and the encoding of a record into a batch.
+"""The compiled form of ``AppendState`` in ``memory_records_builder.py``, and the encoding of a record into a batch.
 
 C code handles only the common case, and leaves all other cases to Python before it has changed anything. So limits,
 errors and their texts are in one place.

@@ -1,1 +1,0 @@
-from pykclient.record.append_state import AppendState as AppendState

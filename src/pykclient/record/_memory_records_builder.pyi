@@ -1,0 +1,1 @@
+from pykclient.record.memory_records_builder import AppendState as AppendState
