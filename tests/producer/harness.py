@@ -21,8 +21,7 @@ from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
-from pykclient.producer.sender_driver import SenderDriver
-from pykclient.producer.sender_thread import SenderThread
+from pykclient.producer.sender_thread import SenderDriver, SenderThread
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.producer.transactions.transaction_manager import TransactionManager
 from pykclient.producer.transactions.transactional_calls import TransactionalSettings

@@ -33,7 +33,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "at the bound both are the same number",
     ),
     Explained(
-        "producer/sender_driver",
+        "producer/sender_thread",
         "SenderDriver.step_for_send",
         "return value dropped",
         "return False",

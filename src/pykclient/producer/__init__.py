@@ -5,7 +5,7 @@
 - ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``, ``waiting_queues``: batches, and when
   they are due
 - ``sender``, ``produce_messages``, ``produce_response``, ``batch_register``: requests, and what becomes of batches
-- ``sender_driver``, ``sender_thread``: the threads that run the sender
+- ``sender_thread``: the threads that run the sender
 - ``transactions``: producer ids and transactions; ``future``, ``columns``: results, and sends by columns
 """
 

@@ -25,7 +25,7 @@ from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import FORKED, SendMethods, SendPath, SendState, TopicWait
-from pykclient.producer.sender_driver import SenderDriver
+from pykclient.producer.sender_thread import SenderDriver
 from pykclient.producer.transactions.transactional_methods import TransactionalMethods
 from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES

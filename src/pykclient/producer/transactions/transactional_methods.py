@@ -18,7 +18,7 @@ from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicParti
 if TYPE_CHECKING:
     from pykclient.pacing import RepeatedErrors
     from pykclient.producer.producer_components import ProducerComponents
-    from pykclient.producer.sender_driver import SenderDriver
+    from pykclient.producer.sender_thread import SenderDriver
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.producer.transactions.transactional_calls import TransactionalRequestResult
 
