@@ -15,7 +15,7 @@ import pytest
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.consumer.values import ConsumerInterceptor
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
-from pykclient.network.in_flight_requests import InFlightRequest
+from pykclient.network.client_request import InFlightRequest
 from pykclient.record import arrow
 from tests.kafka.cluster import KafkaCluster
 from tests.support.any_kafka import AnyKafka

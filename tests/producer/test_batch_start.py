@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -133,7 +134,7 @@ def test_python_and_c_switch_partitions_alike(
     for form in (python_form(SendState).send, KafkaProducer.send):
         CompressionRatioEstimator.set_estimation(TOPIC, CompressionType.LZ4, ratio)
         producer, _ = make(**{**LINGERING, "max.block.ms": 5000, "compression.type": codec, "batch.size": 1000})
-        eventually(lambda producer=producer: producer._components.sender_thread.take(NOBODY))
+        eventually(partial(producer._components.sender_thread.take, NOBODY))
         accumulator = producer._accumulator
         for partition in range(2):
             producer.send(TOPIC, b"first", partition=partition)

@@ -1,6 +1,6 @@
 """Connections, frames, nodes and metadata; nothing specific to producing or consuming.
 
-- ``network_client``, ``in_flight_requests``, ``client_request``: requests and responses, by node
+- ``network_client``, ``client_request``: requests and responses, by node
 - ``cluster_connection_states``, ``api_versions``: the state of each node, and what it supports
 - ``metadata``, ``metadata_updater``, ``cluster``, ``host_resolver``: knowledge of the cluster, and bootstrapping
 - ``selector``, ``poller``, ``kafka_channel``, ``transport_layer``, ``channel_builders``: connections and sockets

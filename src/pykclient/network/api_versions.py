@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from pykclient.errors import RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.frames import Frame
+from pykclient.network.frames import BytesLike, Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -161,10 +161,19 @@ _CORRELATION_ID_BYTES = 4
 _LARGEST_KEPT = 8_192
 
 
+class ApiVersionsRequestBuilder(RequestBuilder):
+    """Builds a request for the versions of a node, whose response may be in another version. Thread: owner."""
+
+    __slots__ = ()
+
+    def parse_response(self, frame: BytesLike, version: int) -> ApiVersionsResponse:
+        return parse_api_versions_response(frame, version)[1]
+
+
 def api_versions_request(max_version: int | None = None) -> RequestBuilder:
     """Return a request in the newest version, or in ``max_version`` if the node asked for that."""
     request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__)
-    return RequestBuilder(request, 0, max_version)
+    return ApiVersionsRequestBuilder(request, 0, max_version)
 
 
 def parse_api_versions_response(frame: Frame, version: int) -> tuple[int, ApiVersionsResponse]:

@@ -33,8 +33,8 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import Node
 
 if TYPE_CHECKING:
+    from pykclient.network.client_request import InFlightRequests
     from pykclient.network.cluster_connection_states import ClusterConnectionStates
-    from pykclient.network.in_flight_requests import InFlightRequests
 
 
 def raise_if_of_signal_handler(error: BaseException) -> None:

@@ -25,7 +25,14 @@ from pykclient.metrics.stats import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState
-from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder, Shortcut
+from pykclient.network.client_request import (
+    ClientRequest,
+    ClientResponse,
+    InFlightRequest,
+    InFlightRequests,
+    RequestBuilder,
+    Shortcut,
+)
 from pykclient.network.client_telemetry import ClientTelemetry
 from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
 from pykclient.network.failures import (
@@ -39,7 +46,6 @@ from pykclient.network.failures import (
 )
 from pykclient.network.frames import Frame, NetworkSend
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver
-from pykclient.network.in_flight_requests import InFlightRequest, InFlightRequests
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.network.metadata import Metadata
 from pykclient.network.metadata_updater import DefaultMetadataUpdater, MetadataUpdater
