@@ -128,6 +128,29 @@ class RecordDeserializationError(SerializationError):
         self.part = part
         self.record = record
 
+    @property
+    def is_poison(self) -> bool:
+        """False if the record is not at fault: a schema registry did not answer, or a rule cannot be executed here.
+
+        Such a record must not be skipped. The next poll reads it again.
+        """
+        return _blames_record(self.__cause__)
+
+    def caused_by(self, cause: Exception) -> RecordDeserializationError:
+        """Return the error for the same record with another cause, whose text replaces that of the present one."""
+        text = str(self).replace(reason_and_advice(self.__cause__, self.offset), reason_and_advice(cause, self.offset))
+        return RecordDeserializationError(text, self.topic_partition, self.offset, self.part, self.record)
+
+
+def _blames_record(cause: BaseException | None) -> bool:
+    return bool(getattr(cause, "blames_record", True))
+
+
+def reason_and_advice(cause: BaseException | None, offset: int) -> str:
+    """Return the end of an error about a record at ``offset``: why, and what to do."""
+    advice = f"Seek to offset {offset + 1} to skip it" if _blames_record(cause) else "It is not at fault: poll again"
+    return f"{type(cause).__name__}: {cause}. {advice}"
+
 
 class DisconnectError(RetriableError):
     """The connection was lost while a request was in flight (Java: DisconnectException)."""

@@ -304,7 +304,7 @@ def _by_httpx(exchange: Any) -> Any:
         if url.host == "127.0.0.1":
             return exchange(this, connection, url, method, path, data, headers)
         found = httpx.request(method, f"{url}/{path}", content=data, headers=headers)
-        return found.status_code, found.content, found.headers.get("Retry-After")
+        return found.status_code, found.content, found.headers
 
     return send
 

@@ -16,7 +16,12 @@ from pykclient.confluent import DeserializingConsumer, SerializingProducer
 from pykclient.confluent.aio import AsyncDeserializingConsumer, AsyncSerializingProducer
 from pykclient.confluent.error import ValueDeserializationError, ValueSerializationError
 from pykclient.errors import RecordDeserializationError, SerializationError
-from pykclient.schema_registry import AsyncSchemaRegistryClient, SchemaRegistryClient, header_schema_id_serializer
+from pykclient.schema_registry import (
+    AsyncSchemaRegistryClient,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    header_schema_id_serializer,
+)
 from pykclient.schema_registry.avro import (
     AsyncAvroDeserializer,
     AsyncAvroSerializer,
@@ -156,6 +161,28 @@ def test_poison_record_is_raised_with_its_bytes_and_can_be_skipped(
     assert (values, poison) == ([1, 2], [(1, b"poison")])
 
 
+def test_silent_registry_makes_no_poison_records(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    with KafkaProducer(**settings(pykclient_cluster)) as producer:
+        data = AvroSerializer(client, ORDER, conf=REGISTER)({"id": 1}, SerializationContext("orders", _VALUE))
+        producer.send("orders", data, partition=0).get(30)
+    with (
+        SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as other,
+        KafkaConsumer(
+            "orders",
+            **settings(pykclient_cluster),
+            auto_offset_reset="earliest",
+            value_deserializer=AvroDeserializer(other),
+        ) as consumer,
+    ):
+        registry.fail(times=1)
+        with pytest.raises(RecordDeserializationError, match=r"at offset 0 .*It is not at fault: poll again") as caught:
+            next(consumer)
+        assert not caught.value.is_poison
+        assert next(consumer).value == {"id": 1}
+
+
 def test_asyncio_clients_ask_the_registry_without_blocking_the_loop(
     pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry
 ) -> None:
@@ -241,6 +268,56 @@ def test_asyncio_share_consumers_ask_the_registry_without_blocking_the_loop(
         for text, value in ((ORDER, {"id": 1}), (ORDER.replace("long", "double"), {"id": 1.5})):
             data = AvroSerializer(client, text, conf=REGISTER)(value, SerializationContext("orders", _VALUE))
             producer.send("orders", data, partition=0).get(30)
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+@pytest.mark.parametrize("method", ["getone", "getmany", "loop"])
+def test_asyncio_consumer_names_the_record_of_an_unknown_schema(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, method: str
+) -> None:
+    async def one(consumer: AIOKafkaConsumer[bytes, Any]) -> Any:
+        if method == "getone":
+            return await consumer.getone()
+        if method == "getmany":
+            return _all(await consumer.getmany(timeout_ms=30_000))[0]
+        return await anext(consumer)
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url, "max.retries": 0}) as other,
+            AIOKafkaConsumer(
+                "orders",
+                **settings(pykclient_cluster),
+                auto_offset_reset="earliest",
+                value_deserializer=AsyncAvroDeserializer(other),
+            ) as consumer,
+        ):
+            with pytest.raises(RecordDeserializationError) as caught:
+                await one(consumer)
+            error = caught.value
+            assert str(error).startswith(
+                "the value of the record at offset 0 of orders-0 cannot be deserialized by AsyncAvroDeserializer: "
+                "SchemaRegistryError: GET schemas/ids/99 of the schema registry"
+            )
+            assert "Seek to offset 1 to skip it" in str(error)
+            assert (error.offset, error.part, error.record.value) == (0, "value", b"\0\0\0\0\x63\x02")
+            assert isinstance(error.__cause__, SchemaRegistryError)
+            assert error.is_poison
+            assert error.topic_partition is not None
+            consumer.seek(error.topic_partition, error.offset + 1)
+            registry.fail(times=1)  # and then it answers again
+            with pytest.raises(
+                RecordDeserializationError, match=r"at offset 1 .*a fault of the test.*poll again$"
+            ) as caught:
+                await one(consumer)
+            assert not caught.value.is_poison
+            record = await one(consumer)
+            assert (record.offset, record.value) == (1, {"id": 1})
+
+    with KafkaProducer(**settings(pykclient_cluster)) as producer:
+        data = AvroSerializer(client, ORDER, conf=REGISTER)({"id": 1}, SerializationContext("orders", _VALUE))
+        for sent in (b"\0\0\0\0\x63\x02", data):
+            producer.send("orders", sent, partition=0).get(30)
     asyncio.run(asyncio.wait_for(main(), 90))
 
 

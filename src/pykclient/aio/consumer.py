@@ -502,7 +502,10 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
                         load = getattr(error.__cause__, "load", None)
                         if load is None:
                             raise
-                        await load()
+                        try:
+                            await load()
+                        except KafkaError as failure:
+                            raise error.caused_by(failure) from failure
                         continue
                     fetch.returned = True  # nothing can come between this and the application
                     if fetch.num_records:

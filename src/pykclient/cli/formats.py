@@ -132,12 +132,7 @@ class Reader:
 
 def _is_poison(error: Exception) -> bool:
     """Return True if the record is at fault, and not the registry or this installation."""
-    from pykclient.schema_registry.rules import RuleError
-    from pykclient.schema_registry.schemas import SchemaRegistryError
-
-    if isinstance(error, SchemaRegistryError):
-        return error.is_unknown
-    return isinstance(error, SerializationError) and not isinstance(error, RuleError)
+    return bool(getattr(error, "blames_record", isinstance(error, SerializationError)))
 
 
 def reason(record: ConsumerRecord[Any, Any], error: Exception) -> list[Header]:

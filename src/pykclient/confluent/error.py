@@ -50,18 +50,27 @@ class ConsumeError(_KafkaClientError):
     """A message that was not consumed; ``kafka_message`` is the message as it arrived."""
 
 
+def _shown(exception: Exception | None, message: Message[Any, Any] | None) -> str:
+    """Return an error's text with the place of the record."""
+    if message is None:
+        return str(exception)
+    return f"{exception} (the record at offset {message.offset()} of {message.topic()}-{message.partition()})"
+
+
 class KeyDeserializationError(ConsumeError, SerializationError):
     """A key that the deserializer refused."""
 
     def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._KEY_DESERIALIZATION, str(exception)), exception, kafka_message)
+        error = KafkaError(KafkaError._KEY_DESERIALIZATION, _shown(exception, kafka_message))
+        super().__init__(error, exception, kafka_message)
 
 
 class ValueDeserializationError(ConsumeError, SerializationError):
     """A value that the deserializer refused."""
 
     def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._VALUE_DESERIALIZATION, str(exception)), exception, kafka_message)
+        error = KafkaError(KafkaError._VALUE_DESERIALIZATION, _shown(exception, kafka_message))
+        super().__init__(error, exception, kafka_message)
 
 
 class ProduceError(_KafkaClientError):

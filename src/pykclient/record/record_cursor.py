@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
-from pykclient.errors import KafkaError, RecordDeserializationError
+from pykclient.errors import KafkaError, RecordDeserializationError, reason_and_advice
 from pykclient.implementation import use_compiled
 from pykclient.record.default_record import bytes_remain, ended_early, read_record
 from pykclient.record.record_batch import Buffer, CursorOwner, Record
@@ -23,7 +23,7 @@ def deserialization_error(
     assert deserializer is not None
     return RecordDeserializationError(
         f"the {part} of the record at offset {offset} of {topic_partition} cannot be deserialized by "
-        f"{definition_of(deserializer)}: {type(error).__name__}: {error}. Seek to offset {offset + 1} to skip it",
+        f"{definition_of(deserializer)}: {reason_and_advice(error, offset)}",
         topic_partition,
         offset,
         part,

@@ -12,9 +12,11 @@ import functools
 import http.client
 import importlib
 import json
+import os
 import random
 import threading
 import urllib.parse
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +32,7 @@ from pykclient.network.authenticator.token_endpoint import (
     EndpointSettings,
     TimedSocket,
     TokenEndpoint,
+    shown_target,
 )
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import shown_text
@@ -39,6 +42,7 @@ from pykclient.version import __version__
 
 #: Responses that may be different the next time.
 RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_SHOWN: Final = 500
@@ -173,6 +177,19 @@ def _check_names_and_types(given: dict[str, Any]) -> None:
             raise ValueTypeError(f"{what.get(name, name)} must be {kinds}, not {type(value)}", key=name)
 
 
+#: What a forked child must not share with its parent: locks that a thread of the parent may hold, and connections.
+renewed_after_fork: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for one in list(renewed_after_fork):
+        one.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
 #: The beginning of paths of Apicurio's own API, which lies beside Confluent's.
 APICURIO: Final = "/apis/registry/v3/"
 
@@ -221,11 +238,16 @@ class Tokens:
     """The tokens of an identity provider, each replaced before it expires. Blocks. Thread: any."""
 
     def __init__(self, endpoint: TokenEndpoint, clock: Clock) -> None:
+        renewed_after_fork.add(self)
         self._endpoint = endpoint
         self._clock = clock
         self._lock = threading.Lock()  # guards _token
         self._token: BearerToken | None = None
         self._fetching = threading.Lock()  # guards the endpoint, which is for one thread at a time
+
+    def after_fork(self) -> None:
+        """Replace the locks, which a thread of the parent may have held."""
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
 
     def get(self) -> str:
         """Return a token that is valid for a while.
@@ -385,6 +407,11 @@ class _Connection(http.client.HTTPConnection):
         self._url = url
         self._tls = tls if url.scheme == "https" else None
 
+    def abort(self) -> None:
+        """End the request of another thread."""
+        if isinstance(self.sock, TimedSocket):  # which it is not before it is connected
+            self.sock.abort()
+
     def connect(self) -> None:
         answers: list[http.client.HTTPResponse] = []
 
@@ -427,9 +454,11 @@ class RestClient:
         self._backoff = ExponentialBackoff(
             config["retries.wait.ms"], 2, config["retries.max.wait.ms"], 0.2, rng or random.Random()
         )
+        renewed_after_fork.add(self)
         self._clock = clock
-        self._lock = threading.Lock()  # guards _idle, _first, _closed
+        self._lock = threading.Lock()  # guards the following
         self._idle: dict[_Url, list[_Connection]] = {}
+        self._in_use: set[_Connection] = set()
         self._first = 0
         self._closed = False
 
@@ -439,10 +468,22 @@ class RestClient:
         return ", ".join(map(str, self._urls))
 
     def close(self) -> None:
-        """Close the idle connections. Later requests raise."""
+        """Close the idle connections, and end the requests in flight. They raise, and so do later ones."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
+            in_use = list(self._in_use)
+        for connection in in_use:
+            connection.abort()
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+    def after_fork(self) -> None:
+        """Leave the parent its connections: two processes would read each other's responses."""
+        self._lock = threading.Lock()
+        self._in_use = set()
+        idle, self._idle = self._idle, {}
         for connections in idle.values():
             for connection in connections:
                 connection.close()
@@ -489,9 +530,6 @@ class RestClient:
                 asked_to_wait_ms = 0
             for place in range(len(self._urls)):
                 number = (self._first + place) % len(self._urls)
-                with self._lock:
-                    if self._closed:
-                        raise SchemaRegistryError(-1, -1, "the client is closed", f"{method} {path}")
                 found = self._attempt(self._urls[number], method, path, data)
                 if not isinstance(found, SchemaRegistryError):
                     self._first = number
@@ -524,10 +562,10 @@ class RestClient:
             headers["Content-Type"] = _MEDIA_TYPE
             headers["Confluent-Accept-Unknown-Properties"] = "true"
         while True:
-            connection = self._connection(url)
+            connection = self._connection(url, f"{method} {path}")
             was_used = connection.is_used
             try:
-                status, content, retry_after = self._exchange(connection, url, method, path, data, headers)
+                status, content, answered = self._exchange(connection, url, method, path, data, headers)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if was_used and isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
@@ -539,13 +577,22 @@ class RestClient:
             except BaseException:
                 connection.close()
                 raise
+            finally:
+                with self._lock:
+                    self._in_use.discard(connection)
+            if len(content) > _MOST_BYTES:
+                return SchemaRegistryError(status, -1, f"{url}: the response has more than {_MOST_BYTES} bytes")
             if 200 <= status < 300:
                 try:
                     return (json.loads(content) if content.strip() else None,)
-                except ValueError:
+                except (ValueError, RecursionError):
                     return SchemaRegistryError(-1, -1, f"{url}: the response is not JSON; is this a schema registry?")
+            if status in _REDIRECTS:
+                target = shown_target(str(url), answered.get("Location"))
+                text = f"{url} redirects to {target}, which the client does not follow: set url to the new address"
+                return SchemaRegistryError(status, -1, text)
             refusal = _refusal(status, content, url, headers)
-            refusal.retry_after_ms = self._wait_ms(retry_after)
+            refusal.retry_after_ms = self._wait_ms(answered.get("Retry-After"))
             return refusal
 
     def _exchange(
@@ -556,8 +603,8 @@ class RestClient:
         path: str,
         data: bytes | None,
         headers: dict[str, str],
-    ) -> tuple[int, bytes, str | None]:
-        """Return the status and the body of a response, and how long it asks to wait."""
+    ) -> tuple[int, bytes, Any]:
+        """Return the status, the body and the headers of a response. A body that is too large is cut off."""
         connection.deadline.restart(self._timeout_s)
         prefix = url.path
         if path.startswith(APICURIO):
@@ -569,14 +616,12 @@ class RestClient:
         connection.request(method, target, data, headers)
         response = connection.getresponse()
         content = response.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise http.client.HTTPException("the response is too large")
         connection.is_used = True
-        if response.will_close:
+        if response.will_close or len(content) > _MOST_BYTES:
             connection.close()
         else:
             self._give_back(url, connection)
-        return response.status, content, response.getheader("Retry-After")
+        return response.status, content, response.headers
 
     def _wait_ms(self, retry_after: str | None) -> int:
         """Return the time in a header: seconds, or a date; 0 if it is neither."""
@@ -590,15 +635,17 @@ class RestClient:
             return 0
         return max(0, int(due.timestamp() * 1000) - self._clock.wall_ms())
 
-    def _connection(self, url: _Url) -> _Connection:
-        with self._lock:
-            idle = self._idle.get(url)
-            if idle:
-                return idle.pop()
+    def _connection(self, url: _Url, asked: str) -> _Connection:
         made = _Connection(url, self._timeout_s, self._clock, self._tls, self._proxy)
         if self._proxy is not None and url.scheme == "https":
             made.set_tunnel(url.host, url.port, self._proxy_headers)
-        return made
+        with self._lock:
+            if self._closed:
+                raise SchemaRegistryError(-1, -1, "the client is closed", asked)
+            idle = self._idle.get(url)
+            found = idle.pop() if idle else made
+            self._in_use.add(found)
+        return found
 
     def _give_back(self, url: _Url, connection: _Connection) -> None:
         with self._lock:
@@ -630,7 +677,7 @@ def _refusal(status: int, content: bytes, url: _Url, headers: Mapping[str, str])
     """Return the error in a response, with the registry's own text. ``headers`` are those of the request."""
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         text = content.decode(errors="replace")

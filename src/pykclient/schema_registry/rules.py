@@ -45,6 +45,9 @@ _MODES: Final = {
 class RuleError(SerializationError):
     """A rule failed, or cannot be executed here."""
 
+    #: A record whose rule fails raises SerializationError.
+    blames_record = False
+
 
 class RuleConditionError(RuleError):
     """The condition of a rule is not met."""

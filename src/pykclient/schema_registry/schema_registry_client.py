@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import inspect
 import json
 import threading
@@ -15,11 +16,12 @@ import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import NoneType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.schema_registry.rest import APICURIO, RestClient, read_config
+from pykclient.schema_registry.rest import APICURIO, RestClient, read_config, renewed_after_fork
 from pykclient.schema_registry.schemas import (
     Association,
     AssociationCreateOrUpdateRequest,
@@ -49,10 +51,16 @@ class BoundedCache(Generic[T]):
     """The most recently used answers by request, each with an optional time of expiry. Thread: any."""
 
     def __init__(self, capacity: int, clock: Clock) -> None:
+        renewed_after_fork.add(self)
         self._capacity = capacity
         self._clock = clock
         self._lock = threading.Lock()  # guards _entries
         self._entries: OrderedDict[Hashable, tuple[T, int | None]] = OrderedDict()
+
+    def after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may have held. What it was about to change may be lost."""
+        self._lock = threading.Lock()
+        self._entries = OrderedDict()
 
     def get(self, key: Hashable) -> T | None:
         """Return the answer; None if it is unknown or has expired."""
@@ -82,43 +90,60 @@ class BoundedCache(Generic[T]):
                 del self._entries[key]
 
 
+class _InterruptedError(Exception):
+    """The thread that asked has not got as far as an answer or an error."""
+
+
+def _without_notes(error: SchemaRegistryError) -> SchemaRegistryError:
+    """Return a copy of an error for another thread, which adds notes of its own."""
+    made = copy.copy(error)
+    made.__dict__.pop("__notes__", None)
+    return made
+
+
 class _Flights:
     """Requests in flight: a caller with the same request waits for the answer to the first. Thread: any."""
 
     def __init__(self) -> None:
+        renewed_after_fork.add(self)
         self._lock = threading.Lock()  # guards _flights
         self._flights: dict[Hashable, Future[Any]] = {}
 
     def run(self, key: Hashable, ask: Callable[[], T], limit_s: float) -> T:
         """Return what ``ask`` returns, in this thread or in the one that asks already."""
-        with self._lock:
-            flight = self._flights.get(key)
-            is_first = flight is None
-            if flight is None:
-                flight = self._flights[key] = Future()
-        if not is_first:
-            try:
-                found: T = flight.result(limit_s)
-            except TimeoutError:
-                text = f"another thread has waited for this for more than {limit_s:.0f} s"
-                raise SchemaRegistryError(-1, -1, text) from None
-            return found
+        made: Future[T] = Future()
         try:
-            found = ask()
-        except BaseException as error:
-            self._end(key)
-            if isinstance(error, Exception):
-                flight.set_exception(error)
-            else:  # this thread was interrupted, and the others were not
-                flight.set_exception(SchemaRegistryError(-1, -1, "the thread that asked was interrupted; try again"))
+            while True:
+                with self._lock:
+                    flight = self._flights.setdefault(key, made)
+                if flight is made:
+                    break
+                try:
+                    found: T = flight.result(limit_s)
+                    return found
+                except _InterruptedError:
+                    continue  # the thread that asked was interrupted, and this one was not
+                except SchemaRegistryError as error:
+                    raise _without_notes(error) from error.__cause__
+                except TimeoutError:
+                    text = f"another thread has waited for this for more than {limit_s:.0f} s"
+                    raise SchemaRegistryError(-1, -1, text) from None
+            made.set_result(ask())
+        except Exception as error:
+            made.set_exception(error)
             raise
-        self._end(key)
-        flight.set_result(found)
-        return found
+        finally:
+            with self._lock:
+                if self._flights.get(key) is made:
+                    del self._flights[key]
+            if not made.done():
+                made.set_exception(_InterruptedError())
+        return made.result()
 
-    def _end(self, key: Hashable) -> None:
-        with self._lock:
-            self._flights.pop(key, None)
+    def after_fork(self) -> None:
+        """Forget the requests of the parent's threads, which do not exist in a child."""
+        self._lock = threading.Lock()
+        self._flights = {}
 
 
 def quoted(name: str) -> str:
@@ -193,6 +218,22 @@ class SchemaRegistryClient:
         """Return the configuration that was given."""
         return self._conf
 
+    def _read(self, make: Callable[[Any], T], answer: Any, path: str) -> T:
+        """Return what ``make`` reads out of an answer.
+
+        Raises:
+            SchemaRegistryError: the answer is of another form.
+        """
+        try:
+            return make(answer)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            text = f"the response is JSON, but not what a schema registry returns ({type(error).__name__}: {error})"
+            raise SchemaRegistryError(-1, -1, text, f"{path} of the schema registry {self.name}") from error
+
+    def _list(self, path: str, query: Mapping[str, Any] | None = None, make: Callable[[Any], Any] = str) -> list[Any]:
+        """Return the list at a path, with each row made by ``make``."""
+        return self._read(_list_of(make), self.rest.get(path, query), path)
+
     # --- schemas ------------------------------------------------------------------------------------------------------
 
     def get_schema(
@@ -222,11 +263,11 @@ class SchemaRegistryClient:
         """
         number = self._global_ids.get(global_id)
         if number is None:
-            answer = self.rest.get(f"{APICURIO}search/versions", {"globalId": global_id})
-            versions = answer.get("versions") if isinstance(answer, dict) else None
+            path = f"{APICURIO}search/versions"
+            versions = self._read(lambda found: found["versions"], self.rest.get(path, {"globalId": global_id}), path)
             if not versions:
                 raise SchemaRegistryError(404, 40403, f"No version has the global id {global_id}")
-            number = int(versions[0]["contentId"])
+            number = self._read(lambda found: int(found[0]["contentId"]), versions, path)
             self._global_ids.put(global_id, number)
         return self.get_schema(number, None, fmt)
 
@@ -245,7 +286,7 @@ class SchemaRegistryClient:
 
         def ask() -> Schema:
             try:
-                made = Schema.from_dict(self.rest.get(path, query))
+                made = self._read(_with_text, self.rest.get(path, query), path)
             except SchemaRegistryError as error:
                 if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
@@ -262,7 +303,7 @@ class SchemaRegistryClient:
 
         Apicurio takes schemas in that form, and then fails to return them in it. Raises ``failure`` for any other.
         """
-        made = Schema.from_dict(self.rest.get(path, {**query, "format": None}))
+        made = self._read(_with_text, self.rest.get(path, {**query, "format": None}), path)
         try:
             base64.b64decode(made.schema_str or "-", validate=True)
         except ValueError:
@@ -280,7 +321,7 @@ class SchemaRegistryClient:
 
     def get_schema_types(self) -> list[str]:
         """Return the types of schemas that the registry supports."""
-        return list(self.rest.get("schemas/types"))
+        return self._list("schemas/types")
 
     def get_subjects_by_schema_id(
         self,
@@ -292,7 +333,7 @@ class SchemaRegistryClient:
     ) -> list[str]:
         """Return the subjects that a schema is registered for."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
-        return list(self.rest.get(f"schemas/ids/{schema_id}/subjects", query))
+        return self._list(f"schemas/ids/{schema_id}/subjects", query)
 
     def get_schema_versions(
         self,
@@ -304,7 +345,7 @@ class SchemaRegistryClient:
     ) -> list[SchemaVersion]:
         """Return the subjects and versions that a schema is registered as."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
-        return [SchemaVersion.from_dict(row) for row in self.rest.get(f"schemas/ids/{schema_id}/versions", query)]
+        return self._list(f"schemas/ids/{schema_id}/versions", query, SchemaVersion.from_dict)
 
     # --- subjects -----------------------------------------------------------------------------------------------------
 
@@ -330,7 +371,7 @@ class SchemaRegistryClient:
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions"
             answer = self.rest.post(path, schema.to_dict(), {"normalize": normalize_schemas})
-            got = RegisteredSchema.from_dict(answer)
+            got = self._read(_with_id, answer, path)
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
             self._cache.put(key, made)
@@ -360,9 +401,8 @@ class SchemaRegistryClient:
 
         def ask() -> RegisteredSchema:
             query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
-            got = RegisteredSchema.from_dict(
-                self.rest.post(f"subjects/{quoted(subject_name)}", schema.to_dict(), query)
-            )
+            path = f"subjects/{quoted(subject_name)}"
+            got = self._read(_with_id, self.rest.post(path, schema.to_dict(), query), path)
             text = got.schema if got.schema.schema_str is not None else schema
             made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
             self._cache.put(key, made)
@@ -386,14 +426,14 @@ class SchemaRegistryClient:
             "offset": offset,
             "limit": limit,
         }
-        return list(self.rest.get("subjects", query))
+        return self._list("subjects", query)
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
         """Delete a subject, and return the deleted versions. With ``permanent``, it cannot be restored."""
         path = f"subjects/{quoted(subject_name)}"
-        versions = list(self.rest.delete(path))
+        versions = self._read(_list_of(int), self.rest.delete(path), path)
         if permanent:
-            versions = list(self.rest.delete(path, {"permanent": True}))
+            versions = self._read(_list_of(int), self.rest.delete(path, {"permanent": True}), path)
         self._forget(subject_name)
         return versions
 
@@ -416,7 +456,7 @@ class SchemaRegistryClient:
             return found
 
         def ask() -> RegisteredSchema:
-            made = RegisteredSchema.from_dict(self.rest.get(path, query))
+            made = self._read(_with_id_and_text, self.rest.get(path, query), path)
             self._latest.put(key, made, self.latest_ttl_s)
             return made
 
@@ -435,7 +475,8 @@ class SchemaRegistryClient:
 
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions/{version}"
-            made = RegisteredSchema.from_dict(self.rest.get(path, {"deleted": deleted, "format": fmt}))
+            answer = self.rest.get(path, {"deleted": deleted, "format": fmt})
+            made = self._read(_with_id_and_text, answer, path)
             self._cache.put(key, made)
             return made
 
@@ -443,14 +484,14 @@ class SchemaRegistryClient:
 
     def get_referenced_by(self, subject_name: str, version: int | str = "latest") -> list[int]:
         """Return the ids of the schemas that refer to this one."""
-        return list(self.rest.get(f"subjects/{quoted(subject_name)}/versions/{version}/referencedby"))
+        return self._list(f"subjects/{quoted(subject_name)}/versions/{version}/referencedby", None, int)
 
     def get_versions(
         self, subject_name: str, deleted: bool = False, deleted_only: bool = False, offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Return the versions of a subject."""
         query = {"deleted": deleted, "deletedOnly": deleted_only, "offset": offset, "limit": limit}
-        return list(self.rest.get(f"subjects/{quoted(subject_name)}/versions", query))
+        return self._list(f"subjects/{quoted(subject_name)}/versions", query, int)
 
     def delete_version(self, subject_name: str, version: int, permanent: bool = False) -> int:
         """Delete a version of a subject, and return it."""
@@ -459,7 +500,7 @@ class SchemaRegistryClient:
         if permanent:
             found = self.rest.delete(path, {"permanent": True})
         self._forget(subject_name)
-        return int(found)
+        return self._read(int, found, path)
 
     # --- compatibility, configuration, modes --------------------------------------------------------------------------
 
@@ -467,11 +508,13 @@ class SchemaRegistryClient:
         """Set the compatibility of a subject, or the registry's default, and return the registry's response."""
         if level is None:
             raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
-        return dict(self.rest.put(_config_path(subject_name), {"compatibility": level.upper()}))
+        path = _config_path(subject_name)
+        return self._read(_object, self.rest.put(path, {"compatibility": level.upper()}), path)
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """Return the compatibility of a subject, or the registry's default."""
-        return str(self.rest.get(_config_path(subject_name))["compatibilityLevel"])
+        path = _config_path(subject_name)
+        return self._read(_text("compatibilityLevel"), self.rest.get(path), path)
 
     def test_compatibility(
         self,
@@ -498,9 +541,10 @@ class SchemaRegistryClient:
         """
         path = f"compatibility/subjects/{quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
         found = self.rest.post(path, schema.to_dict(), {"normalize": normalize, "verbose": verbose})
-        if found["is_compatible"]:
+        if self._read(lambda answer: bool(answer["is_compatible"]), found, path):
             return []
-        return [str(line) for line in found.get("messages") or ()] or ["it is not compatible"]
+        problems: list[str] = self._read(_list_of(str), found.get("messages") or (), path)
+        return problems or ["it is not compatible"]
 
     def test_compatibility_all_versions(
         self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
@@ -511,40 +555,45 @@ class SchemaRegistryClient:
     def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> ServerConfig:
         """Set the configuration of a subject, or of the registry."""
         body = (config or ServerConfig()).to_dict()
-        return ServerConfig.from_dict(self.rest.put(_config_path(subject_name), body))
+        path = _config_path(subject_name)
+        return self._read(ServerConfig.from_dict, self.rest.put(path, body), path)
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
         """Return the configuration of a subject, or of the registry."""
-        return ServerConfig.from_dict(self.rest.get(_config_path(subject_name)))
+        path = _config_path(subject_name)
+        return self._read(ServerConfig.from_dict, self.rest.get(path), path)
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
         """Delete the configuration of a subject, or of the registry, and return it."""
-        return ServerConfig.from_dict(self.rest.delete(_config_path(subject_name)))
+        path = _config_path(subject_name)
+        return self._read(ServerConfig.from_dict, self.rest.delete(path), path)
 
     def get_mode(self, subject_name: str) -> str:
         """Return the mode of a subject, such as READWRITE."""
-        return str(self.rest.get(f"mode/{quoted(subject_name)}")["mode"])
+        path = f"mode/{quoted(subject_name)}"
+        return self._read(_text("mode"), self.rest.get(path), path)
 
     def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
         """Set the mode of a subject."""
         path = f"mode/{quoted(subject_name)}"
-        return str(self.rest.put(path, {"mode": mode}, {"force": force})["mode"])
+        return self._read(_text("mode"), self.rest.put(path, {"mode": mode}, {"force": force}), path)
 
     def delete_mode(self, subject_name: str) -> str:
         """Delete the mode of a subject, and return it."""
-        return str(self.rest.delete(f"mode/{quoted(subject_name)}")["mode"])
+        path = f"mode/{quoted(subject_name)}"
+        return self._read(_text("mode"), self.rest.delete(path), path)
 
     def get_global_mode(self) -> str:
         """Return the registry's mode."""
-        return str(self.rest.get("mode")["mode"])
+        return self._read(_text("mode"), self.rest.get("mode"), "mode")
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:
         """Set the registry's mode."""
-        return str(self.rest.put("mode", {"mode": mode}, {"force": force})["mode"])
+        return self._read(_text("mode"), self.rest.put("mode", {"mode": mode}, {"force": force}), "mode")
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Return the names of the registry's contexts."""
-        return list(self.rest.get("contexts", {"offset": offset, "limit": limit}))
+        return self._list("contexts", {"offset": offset, "limit": limit})
 
     def get_associations_by_resource_name(
         self,
@@ -565,11 +614,12 @@ class SchemaRegistryClient:
             "limit": limit,
         }
         path = f"associations/resources/{quoted(resource_namespace)}/{quoted(resource_name)}"
-        return [Association.from_dict(row) for row in self.rest.get(path, query)]
+        return self._list(path, query, Association.from_dict)
 
     def create_association(self, request: AssociationCreateOrUpdateRequest) -> AssociationResponse:
         """Associate a resource, such as a topic, with subjects."""
-        return AssociationResponse.from_dict(self.rest.post("associations", request.to_dict()))
+        path = "associations"
+        return self._read(AssociationResponse.from_dict, self.rest.post(path, request.to_dict()), path)
 
     def delete_associations(
         self,
@@ -669,6 +719,44 @@ def _compact(schema: Schema) -> Schema:
     return Schema(text, schema.schema_type, schema.references, schema.metadata, schema.rule_set)
 
 
+def _list_of(make: Callable[[Any], T]) -> Callable[[Any], list[T]]:
+    def read(answer: Any) -> list[T]:
+        if not isinstance(answer, (list, tuple)):
+            raise TypeError("it must be a list")
+        return [make(row) for row in answer]
+
+    return read
+
+
+def _object(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, dict):
+        raise TypeError("it must be an object")
+    return answer
+
+
+def _text(name: str) -> Callable[[Any], str]:
+    return lambda answer: str(_object(answer)[name])
+
+
+def _with_text(answer: Any) -> Schema:
+    found = Schema.from_dict(answer)
+    if not isinstance(found.schema_str, str):
+        raise TypeError("it has no text of a schema")
+    return found
+
+
+def _with_id(answer: Any) -> RegisteredSchema:
+    found = RegisteredSchema.from_dict(answer)
+    if not isinstance(found.schema_id, int) or not isinstance(found.schema.schema_str, (str, NoneType)):
+        raise TypeError("it has no id of a schema")
+    return found
+
+
+def _with_id_and_text(answer: Any) -> RegisteredSchema:
+    _with_text(answer)
+    return _with_id(answer)
+
+
 def _config_path(subject_name: str | None) -> str:
     return "config" if subject_name is None else f"config/{quoted(subject_name)}"
 
@@ -705,6 +793,7 @@ class AsyncSchemaRegistryClient:
             given[name] = self._waiting(given[name])
         #: The client that the threads use, and whose caches this one shares.
         self.blocking = SchemaRegistryClient(given, clock=clock)
+        renewed_after_fork.add(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
@@ -721,12 +810,16 @@ class AsyncSchemaRegistryClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Requests in flight fail, or end by their timeout."""
+        """Close the connections. Requests in flight fail; one that is still connecting ends by its timeout."""
         self._closed = True
         threads, self._threads = self._threads, None
         self.blocking.close()
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
+
+    def after_fork(self) -> None:
+        """Forget the parent's threads, which do not exist in a child."""
+        self._threads = None
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run ``call`` on one of the client's threads, and return its result."""

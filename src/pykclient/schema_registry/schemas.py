@@ -46,6 +46,11 @@ class SchemaRegistryError(KafkaError):
         """
         return self.error_code in _UNKNOWN_CODES
 
+    @property
+    def blames_record(self) -> bool:
+        """True if a record that needs the answer is at fault, and not the registry."""
+        return self.is_unknown
+
     def __str__(self) -> str:
         text = f"{self.error_message} (HTTP status code {self.http_status_code}, SR code {self.error_code})"
         return f"{self.asked}: {text}" if self.asked else text
@@ -62,6 +67,7 @@ class OAuthTokenError(SchemaRegistryError):
         self.message = message
         self.status_code = status_code
         self.response_text = response_text
+        self.args = (message, status_code, response_text)  # with which it is copied and pickled
 
     def __str__(self) -> str:
         return f"{self.message} (HTTP {self.status_code}): {self.response_text}"

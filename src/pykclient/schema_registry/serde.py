@@ -780,9 +780,13 @@ class BaseDeserializer(BaseSerde, Generic[T]):
             text = model_problem(error)
             raise caused_by(SerializationError(f"{self._where(ctx, plan)}: {text}"), error) from error
 
-    def _failed(self, error: KafkaError, schema_id: SchemaId, ctx: SerializationContext | None) -> KafkaError:
-        error.add_note(f"for {self._where(ctx, None)}, schema {schema_id}")
-        return error
+    def _new_plan(self, schema_id: SchemaId, ctx: SerializationContext | None) -> Plan:
+        """Return ``_make_plan``'s result. Its errors get a note with the record's place."""
+        try:
+            return self._make_plan(schema_id, ctx)
+        except KafkaError as error:
+            error.add_note(f"for {self._where(ctx, None)}, schema {schema_id}")
+            raise
 
     def _call(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
         if data is None:
@@ -790,10 +794,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         schema_id, payload = self._begin(data, ctx)
         plan = self._plans.get(self._plan_key(schema_id, ctx))
         if plan is None:
-            try:
-                plan = self._make_plan(schema_id, ctx)
-            except KafkaError as error:
-                raise self._failed(error, schema_id, ctx) from error.__cause__
+            plan = self._new_plan(schema_id, ctx)
         return self._read(plan, payload, ctx)
 
     async def _call_async(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
@@ -802,9 +803,9 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         schema_id, payload = self._begin(data, ctx)
         plan = self._plans.get(self._plan_key(schema_id, ctx))
         if plan is None and self._client is None:  # then nothing is asked
-            plan = self._make_plan(schema_id, ctx)
+            plan = self._new_plan(schema_id, ctx)
         if plan is None:
-            plan = await _async_client(self._client).run(lambda: self._make_plan(schema_id, ctx))
+            plan = await _async_client(self._client).run(lambda: self._new_plan(schema_id, ctx))
         try:
             return self._read(plan, payload, ctx, False)
         except MustWaitError:
@@ -880,7 +881,7 @@ class BoundDeserializer(Generic[T]):
         schema_id, payload = serde._begin(data, ctx)
         plan = serde._plans.get(serde._plan_key(schema_id, ctx))
         if plan is None:
-            raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._make_plan(schema_id, ctx)))
+            raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._new_plan(schema_id, ctx)))
         try:
             found = serde._read(plan, payload, ctx, False)
         except MustWaitError as error:

@@ -10,11 +10,13 @@ the thread that fetches tokens for hours.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import http.client
 import io
 import json
 import random
+import socket
 import ssl
 import urllib.error
 import urllib.parse
@@ -146,6 +148,11 @@ class TimedSocket:
     def makefile(self, mode: str) -> io.BufferedReader:
         assert mode == "rb", mode
         return io.BufferedReader(TimedReader(self._sock, self._deadline))
+
+    def abort(self) -> None:
+        """End the reads and writes of other threads. It is not closed, which would free its number for another."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # without TLS's farewell, which may block
 
     def close(self) -> None:
         """Close the socket, once its readers are closed."""
@@ -334,10 +341,11 @@ class TokenEndpoint:
             with error:
                 problem = f"status {error.code}{_reason_in(error)}"
             if error.code in _REDIRECTS:
+                target = shown_target(error.url or "", error.headers.get("Location"))
                 raise SaslAuthenticationError(
-                    f"{self._name} redirects to {_target_of(error)} (status {error.code}), which the client does not "
-                    f"follow, as it would send its credentials there: set {self._settings.key} to the address of the "
-                    "token endpoint itself"
+                    f"{self._name} redirects to {target} (status {error.code}), which the client does not follow, as "
+                    f"it would send its credentials there: set {self._settings.key} to the address of the token "
+                    "endpoint itself"
                 ) from None
             if error.code in _RETRIABLE:
                 raise _RetriableError(problem) from None
@@ -379,10 +387,10 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
-def _target_of(error: urllib.error.HTTPError) -> str:
-    """Return the address that a redirect names."""
+def shown_target(url: str, location: str | None) -> str:
+    """Return the address that a redirect of ``url`` names, without user, password and query."""
     try:
-        target = shown_url(urllib.parse.urljoin(error.url or "", error.headers.get("Location") or ""))
+        target = shown_url(urllib.parse.urljoin(url, location or ""))
     except ValueError:
         return "another address"
     return shown_text(target, _MOST_SHOWN)
