@@ -8,6 +8,7 @@ import http.server
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -383,6 +384,31 @@ def test_program_that_is_interrupted_during_a_look_up_ends(registry: EmbeddedSch
         finally:
             process.kill()
     assert (out, err, process.returncode) == ("asking\ninterrupted\n", "", 0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no alarms")
+@pytest.mark.parametrize("is_token", [False, True])
+def test_time_limit_by_an_alarm_ends_a_look_up(registry: EmbeddedSchemaRegistry, is_token: bool) -> None:
+    def on_alarm(*_: object) -> None:
+        raise TimeoutError("the application's own limit")  # which is an OSError
+
+    conf: dict[str, Any] = {"url": registry.url, "retries.wait.ms": 1}
+    if is_token:
+        conf |= {
+            "bearer.auth.credentials.source": "OAUTHBEARER_AZURE_IMDS",
+            "bearer.auth.issuer.endpoint.url": f"{registry.url}/token",
+        }
+    has_arrived = holding(registry)
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    alarm = threading.Thread(target=lambda: (eventually(has_arrived), os.kill(os.getpid(), signal.SIGALRM)))
+    try:
+        with SchemaRegistryClient(conf) as client:
+            alarm.start()
+            with pytest.raises(TimeoutError, match="the application's own limit"):
+                client.get_subjects()
+    finally:
+        alarm.join(60)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_errors_of_asyncio_name_the_record(registry: EmbeddedSchemaRegistry) -> None:

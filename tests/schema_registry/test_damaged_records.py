@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -111,6 +112,39 @@ def test_every_cut_of_a_drawn_record_names_a_field(data: st.DataObject, drawn: t
         assert text is not None
         assert text.startswith("field '")
         assert "; the schema has " in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "place"),
+    [
+        ("int", 1 << 31, "a"),
+        ("int", -(1 << 31) - 1, "a"),
+        ({"type": "array", "items": "int"}, [1, 1 << 40], "a[]"),
+        ({"type": "map", "items": "int", "values": "int"}, {"x": 1 << 40}, "a{}"),
+        (["null", {"type": "array", "items": "int"}], [1 << 40], "a"),
+        ({"type": "record", "name": "In", "fields": [{"name": "b", "type": "int"}]}, {"b": 1 << 40}, "a.b"),
+        (["null", "R"], {"n": 1 << 40, "a": None}, "a"),
+        (["null", "R"], {"n": 1, "a": {"n": 1 << 40, "a": None}}, "a"),
+    ],
+)
+def test_int_of_more_than_32_bits_is_not_written(
+    client: SchemaRegistryClient, kind: Any, value: Any, place: str
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "a", "type": kind}]}
+    write = AvroSerializer(client, json.dumps(schema), conf={"auto.register.schemas": True})
+    with pytest.raises(SerializationError, match=re.escape(f"field '{place}")) as caught:
+        write({"n": 1, "a": value}, VALUE)
+    assert "out of range" in str(caught.value) or "none of" in str(caught.value)
+    assert write({"n": (1 << 31) - 1, "a": value_in_range(value)}, VALUE)
+
+
+def value_in_range(value: Any) -> Any:
+    """Return the value with ints of 32 bits."""
+    if isinstance(value, dict):
+        return {name: value_in_range(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [value_in_range(item) for item in value]
+    return 7 if isinstance(value, int) else value
 
 
 @pytest.mark.parametrize(

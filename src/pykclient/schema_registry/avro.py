@@ -54,6 +54,8 @@ class _Parsed(NamedTuple):
     fast: Any
     tree: AvroType
     is_bytes: bool
+    #: Tells whether a value has an int that is none; None if the schema has no ints.
+    exceeds: Callable[[Any], bool] | None
 
 
 class _ReadCodec(NamedTuple):
@@ -93,7 +95,56 @@ def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
 
     tree = parse_avro(root, named)
     fast = fastavro_schema.load_schema("$root", repo=Repository()) if named else fastavro_schema.parse_schema(root)
-    return _Parsed(fast, tree, tree.kind == "bytes")
+    return _Parsed(fast, tree, tree.kind == "bytes", _int_check(tree, {}))
+
+
+_LEAST_INT: Final = -(1 << 31)
+_MOST_INT: Final = (1 << 31) - 1
+
+
+def _is_no_int(value: Any) -> bool:
+    return value.__class__ is int and not _LEAST_INT <= value <= _MOST_INT
+
+
+def _int_check(tree: AvroType, known: dict[int, Callable[[Any], bool]]) -> Callable[[Any], bool] | None:
+    """Return what tells whether a value has an int of more than 32 bits.
+
+    The library checks those in unions, and writes others, which Java then cannot read. ``known`` has the records that
+    contain themselves.
+    """
+    if tree.kind == "int":
+        return _is_no_int
+    if tree.kind in ("array", "map"):
+        inner = _int_check(tree.items, known)
+        if inner is None:
+            return None
+        check = inner
+        if tree.kind == "map":
+            return lambda value: isinstance(value, Mapping) and any(map(check, value.values()))
+        return lambda value: any(map(check, value))
+    if tree.kind == "union":
+        others = [branch for branch in tree.branches if branch.kind != "null"]
+        return _int_check(others[0], known) if len(others) == 1 else None
+    if tree.kind != "record":
+        return None
+    if id(tree) in known:
+        return known[id(tree)]
+    fields: list[tuple[str, Callable[[Any], bool]]] = []
+
+    def record(value: Any) -> bool:
+        if isinstance(value, Mapping):
+            for name, check in fields:
+                item = value.get(name)
+                if item is not None and check(item):
+                    return True
+        return False
+
+    known[id(tree)] = record
+    for field in tree.fields:
+        made = _int_check(field.type, known)
+        if made is not None:
+            fields.append((field.name, made))
+    return record if fields else None
 
 
 _STRICT: Final[tuple[ConfigKey, ...]] = (
@@ -158,6 +209,8 @@ class _Serializer(BaseSerializer):
         parsed: _Parsed = plan.codec
         if parsed.is_bytes:  # as in Java, without Avro's length
             return value if isinstance(value, bytes) else str(value).encode()
+        if parsed.exceeds is not None and parsed.exceeds(value):
+            raise OverflowError
         out = io.BytesIO()
         self._write_value(out, parsed.fast, value, strict=self._strict, strict_allow_default=self._allow_default)
         return out.getvalue()

@@ -30,7 +30,7 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
 from pykclient.network.authenticator.token_endpoint import EndpointSettings, TokenEndpoint, opener
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.failures import shown_text
+from pykclient.network.failures import raise_if_of_signal_handler, shown_text
 from pykclient.schema_registry.rest import AZURE_IMDS, RETRIABLE, Tokens, load
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import OAuthTokenError
@@ -385,6 +385,8 @@ class _CloudService:
             raise RuleError(f"{self._name} refused {_without_query(url)}: status {error.code}{reason}") from None
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(cause, BaseException):
+                raise_if_of_signal_handler(cause)
             text = shown_text(f"{type(cause).__name__}: {cause}", _MOST_SHOWN)
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise RuleError(f"{self._name}: {_without_query(url)}: {text}; {_TRUST}") from None

@@ -35,7 +35,7 @@ from pykclient.network.authenticator.token_endpoint import (
     shown_target,
 )
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.failures import shown_text
+from pykclient.network.failures import raise_if_of_signal_handler, shown_text
 from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory
 from pykclient.schema_registry.schemas import OAuthTokenError, SchemaRegistryError
 from pykclient.version import __version__
@@ -568,6 +568,7 @@ class RestClient:
                 status, content, answered = self._exchange(connection, url, method, path, data, headers)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
+                raise_if_of_signal_handler(error)
                 if was_used and isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
                     continue  # closed by the registry while it was idle: a new connection, which may fail for good
                 text = shown_text(f"{type(error).__name__}: {error}", _MOST_SHOWN)

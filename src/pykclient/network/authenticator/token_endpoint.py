@@ -29,7 +29,7 @@ from pykclient.config.config_def import Password
 from pykclient.errors import SaslAuthenticationError
 from pykclient.network.authenticator.assertions import AssertionSource
 from pykclient.network.authenticator.oauth_bearer import BearerToken, expiry_of_jwt
-from pykclient.network.failures import shown_text
+from pykclient.network.failures import raise_if_of_signal_handler, shown_text
 from pykclient.network.tls.ssl_failures import speaks_no_tls, verification_text
 
 if TYPE_CHECKING:
@@ -354,10 +354,13 @@ class TokenEndpoint:
                 f"the scope, and this machine's clock{self._settings.remark}"
             ) from None
         except urllib.error.URLError as error:
+            if isinstance(error.reason, BaseException):
+                raise_if_of_signal_handler(error.reason)
             if isinstance(error.reason, ssl.SSLError) and (text := self._tls_problem(error.reason)):
                 raise SaslAuthenticationError(text) from error.reason
             raise _RetriableError(str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:
+            raise_if_of_signal_handler(error)
             raise _RetriableError(shown_text(f"{type(error).__name__} {error}", _MOST_SHOWN)) from error
         return self._token_in(body)
 
