@@ -98,12 +98,8 @@ def _parsed(serde: BaseSerde, schema: Schema) -> _Parsed:
     return _Parsed(fast, tree, tree.kind == "bytes", _int_check(tree, {}))
 
 
-_LEAST_INT: Final = -(1 << 31)
-_MOST_INT: Final = (1 << 31) - 1
-
-
 def _is_no_int(value: Any) -> bool:
-    return value.__class__ is int and not _LEAST_INT <= value <= _MOST_INT
+    return value.__class__ is int and not -2_147_483_648 <= value <= 2_147_483_647
 
 
 def _int_check(tree: AvroType, known: dict[int, Callable[[Any], bool]]) -> Callable[[Any], bool] | None:
@@ -129,22 +125,30 @@ def _int_check(tree: AvroType, known: dict[int, Callable[[Any], bool]]) -> Calla
         return None
     if id(tree) in known:
         return known[id(tree)]
+    names: list[str] = []
     fields: list[tuple[str, Callable[[Any], bool]]] = []
 
     def record(value: Any) -> bool:
-        if isinstance(value, Mapping):
-            for name, check in fields:
-                item = value.get(name)
-                if item is not None and check(item):
-                    return True
+        if value.__class__ is not dict and not isinstance(value, Mapping):
+            return False
+        for name in names:  # without a call for each
+            item = value.get(name)
+            if item.__class__ is int and not -2_147_483_648 <= item <= 2_147_483_647:
+                return True
+        for name, check in fields:
+            item = value.get(name)
+            if item is not None and check(item):
+                return True
         return False
 
     known[id(tree)] = record
     for field in tree.fields:
         made = _int_check(field.type, known)
-        if made is not None:
+        if made is _is_no_int:
+            names.append(field.name)
+        elif made is not None:
             fields.append((field.name, made))
-    return record if fields else None
+    return record if names or fields else None
 
 
 _STRICT: Final[tuple[ConfigKey, ...]] = (
