@@ -824,3 +824,22 @@ def test_statistics_have_all_keys_of_librdkafkas(cluster: EmbeddedCluster, fille
         assert here["brokers"].values()
         shown = {name for broker in here["brokers"].values() for name in broker["toppars"]}
         assert f"{filled}-0" in shown
+
+
+def test_acknowledgement_is_checked_in_the_order_of_confluent_kafkas(ck: Any, cluster: EmbeddedCluster) -> None:
+    """First whether the consumer is open, then the type, then whether the message was received."""
+    settings = _settings(cluster, **{"group.id": "acknowledges-wrongly", "share.acknowledgement.mode": "explicit"})
+    consumer = ck.ShareConsumer(settings)
+    for wrong in (0, 4, 999):
+        with pytest.raises(ValueError, match=r"."):
+            consumer.acknowledge_offset("two", 0, 0, wrong)
+    consumer.close()
+    with pytest.raises(ck.IllegalStateException):
+        consumer.acknowledge(None, ck.AcknowledgeType.ACCEPT)
+
+
+def test_topics_of_a_closed_consumer_cannot_be_listed(ck: Any, cluster: EmbeddedCluster) -> None:
+    consumer = ck.Consumer(_settings(cluster, **{"group.id": "closed"}))
+    consumer.close()
+    with pytest.raises(RuntimeError, match="Handle has been closed"):
+        consumer.list_topics(timeout=1)

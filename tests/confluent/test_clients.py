@@ -889,3 +889,21 @@ def test_exit_with_unclosed_clients_prints_nothing(cluster: EmbeddedCluster, res
     program = _CLIENTS.format(address=cluster.bootstrap_servers) + rest
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
+def test_close_does_not_raise_an_earlier_error_of_a_connection(kind: Any) -> None:
+    """Another event waits when the first one raises."""
+    told: list[KafkaError] = []
+
+    def raise_it(error: KafkaError) -> None:
+        told.append(error)
+        raise KafkaException(error)
+
+    consumer = kind({"bootstrap.servers": _NOWHERE, "group.id": "g", "error_cb": raise_it})
+    consumer.subscribe(["t"])
+    with pytest.raises(KafkaException):
+        consumer.poll(_PATIENCE_S)
+    consumer.report_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    consumer.close()
+    assert len(told) == 1

@@ -67,3 +67,19 @@ def test_schema_registry_has_the_same_objects(module: str, name: str, home: str)
     here = importlib.import_module(f"pykclient.confluent.schema_registry{module}")
     there = importlib.import_module(f"pykclient.schema_registry{home}")
     assert getattr(here, name) is getattr(there, name)
+
+
+def test_share_consumer_below_confluent_kafkas_own_files_returns_their_messages() -> None:
+    program = (
+        "import sys\n"
+        "import pykclient.confluent.cimpl as cimpl\n"
+        "sys.modules['confluent_kafka.cimpl'] = cimpl\n"
+        "import confluent_kafka\n"
+        "consumer = confluent_kafka.ShareConsumer({'bootstrap.servers': '127.0.0.1:1', 'group.id': 'g'})\n"
+        "consumer.subscribe(['t'])\n"
+        "found = consumer.poll(0.1)\n"
+        "assert type(found) is confluent_kafka.Messages and found.is_empty()\n"
+        "consumer.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -6,7 +6,9 @@ As ``confluent_kafka.cimpl`` it runs confluent-kafka's own Python files: ``pykcl
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
+from typing import Any
 
 from pykclient.confluent.admin_impl import AdminClientImpl as _AdminClientImpl
 from pykclient.confluent.admin_types import NewPartitions, NewTopic
@@ -22,7 +24,7 @@ from pykclient.confluent.kafka_error import (
 from pykclient.confluent.message import Message
 from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
 from pykclient.confluent.producer import Producer
-from pykclient.confluent.share_consumer import ShareConsumer
+from pykclient.confluent.share_consumer import ShareConsumer as _ShareConsumer
 from pykclient.confluent.topic_partition import TopicPartition, Uuid
 
 __all__ = [
@@ -46,6 +48,17 @@ __all__ = [
     "murmur2",
     "version",
 ]
+
+
+class ShareConsumer(_ShareConsumer):
+    __doc__ = _ShareConsumer.__doc__
+
+    def poll(self, timeout: float = -1) -> Any:
+        """Return messages as ``Messages`` of confluent_kafka's own files, if this module is below them."""
+        messages = super().poll(timeout)
+        own_files: Any = sys.modules.get("confluent_kafka._model")
+        return messages if own_files is None else own_files.Messages(messages)
+
 
 #: The identity of an asyncio call, which confluent-kafka's AIOConsumer sets.
 _reentry_identity_var: ContextVar[int] = ContextVar("_reentry_identity_var", default=0)

@@ -153,9 +153,13 @@ class Client:
 
     def report_error(self, error: KafkaError) -> None:
         """Make an event of an error for ``error_cb``."""
+        if self._error_cb is not None:
+            self.events.put(lambda: self._tell(error))
+
+    def _tell(self, error: KafkaError) -> None:
         callback = self._error_cb
         if callback is not None:
-            self.events.put(lambda: callback(error))
+            callback(error)
 
     # --- queries ---------------------------------------------------------------------------------------------------
 

@@ -1083,7 +1083,8 @@ class Consumer(ConsumingState, Client):
         return of_consumer(self)
 
     def ensure_open(self) -> None:
-        self.inner()
+        if self._inner is None:
+            raise RuntimeError("Handle has been closed")
 
     @in_turn
     def close(self) -> None:
@@ -1103,6 +1104,7 @@ class Consumer(ConsumingState, Client):
             self._commit_on_revoke(set(self._stored))
         try:
             self._call(lambda: inner.close(autocommit=False))
+            self._error_cb = None  # an earlier error of a connection must not be raised by a close that succeeded
             self.events.serve()
         finally:
             if inner._guard.closed:  # not in a callback, or while another thread polls

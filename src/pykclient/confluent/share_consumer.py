@@ -181,6 +181,7 @@ class ShareConsumer(Client):
             ValueError: the message has no topic or offset, or there is no such type.
             IllegalStateException: the consumer is closed.
         """
+        self.ensure_open()
         if not isinstance(message, Message):
             raise TypeError("expected confluent_kafka.cimpl.Message")
         self.acknowledge_offset(*place_of(message), ack_type)
@@ -206,7 +207,7 @@ class ShareConsumer(Client):
         if not topic or partition < 0 or offset < 0:
             raise ValueError("Failed to acknowledge: a message has a topic, a partition and an offset")
         try:
-            kind = NativeType(ack_type)
+            kind = NativeType(AcknowledgeType(ack_type).value)
         except ValueError:
             raise ValueError(f"Failed to acknowledge: invalid type {ack_type}") from None
         record = self._polled.get((topic, partition, offset))
@@ -299,6 +300,7 @@ class ShareConsumer(Client):
             return
         try:
             self._call(inner.close)
+            self._error_cb = None  # as in Consumer.close
             self.events.serve()
         finally:
             if inner._guard.closed:  # not in a callback, or while another thread polls
