@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import aiokafka
+import pytest
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from pykclient import KafkaConsumer, KafkaProducer
@@ -73,6 +74,29 @@ def test_group_member_reads_seeks_and_commits(any_kafka: AnyKafka) -> None:
                 await producer.send_and_wait(topic, b"at the end", partition=2)
             record = await consumer.getone()
             assert (record.partition, record.offset, record.value) == (2, 2_500, b"at the end")
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["subscribed", "member", "assigned"])
+def test_record_written_right_after_start_is_read(any_kafka: AnyKafka, how: str) -> None:
+    """From the end of the partitions. The loop stands still while the record is written."""
+    tps = new_topic(any_kafka, 10)
+    topic = tps[0].topic
+
+    async def main() -> None:
+        group_id = f"from-end-{uuid.uuid4().hex[:6]}" if how == "member" else None
+        topics = () if how == "assigned" else (topic,)
+        consumer = AIOKafkaConsumer(
+            *topics, bootstrap_servers=any_kafka.bootstrap_servers, group_id=group_id, auto_offset_reset="latest"
+        )
+        if how == "assigned":
+            consumer.assign(tps)
+        async with consumer:
+            with KafkaProducer(bootstrap_servers=any_kafka.bootstrap_servers) as producer:
+                producer.send(topic, b"after start", partition=3).get(30)
+            record = await consumer.getone()
+            assert (record.partition, record.offset, record.value) == (3, 10, b"after start")
 
     run(main())
 

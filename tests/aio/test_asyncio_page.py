@@ -195,6 +195,7 @@ def test_snippet_listener_saves_state_on_rebalance(cluster: EmbeddedCluster) -> 
                 for _ in range(many):
                     record = await consumer.getone()
                     listener.counts[TopicPartition(record.topic, record.partition)] += 1
+                await listener.on_partitions_revoked(consumer.assignment())
         assert store.saved == {TopicPartition("counted", 0): 10}
 
     run(main())

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaProducer
-from pykclient.aio import AIOKafkaConsumer, TopicPartition
+from pykclient.aio import AIOKafkaConsumer, ConsumerStoppedError, TopicPartition
 from pykclient.errors import IllegalStateError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
@@ -197,10 +197,164 @@ def test_waiting_listener_does_not_delay_stop(cluster: EmbeddedCluster) -> None:
         begun_s = asyncio.get_running_loop().time()
         await consumer.stop(timeout=0.2)
         assert asyncio.get_running_loop().time() - begun_s < 20
-        with pytest.raises(IllegalStateError, match="stopped"):
+        with pytest.raises(ConsumerStoppedError, match="stopped"):
             await reading
 
     run(main())
+
+
+# --- starting positions -----------------------------------------------------------------------------------------------
+
+HOW = ["subscribed", "member", "assigned"]
+
+
+def at_the_end(cluster: EmbeddedCluster, how: str, topic: str, **settings: Any) -> AIOKafkaConsumer:
+    """Return a consumer that begins at the end of a partition of ``topic``, before its start."""
+    topics = () if how == "assigned" else (topic,)
+    group_id = new_group() if how == "member" else None
+    consumer = consumer_of(cluster, *topics, group_id=group_id, auto_offset_reset="latest", **settings)
+    if how == "assigned":
+        consumer.assign([TopicPartition(topic, 0)])
+    return consumer
+
+
+def new_topic(cluster: EmbeddedCluster, partitions: int = 1) -> str:
+    name = f"started-{next(_numbers)}"
+    cluster.create_topic(name, partitions)
+    return name
+
+
+def write(cluster: EmbeddedCluster, topic: str) -> None:
+    """Write a record while the loop stands still."""
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(topic, b"after start", partition=0).get(10)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_record_written_right_after_start_is_read(cluster: EmbeddedCluster, how: str) -> None:
+    topic = new_topic(cluster)
+
+    async def main() -> None:
+        async with at_the_end(cluster, how, topic) as consumer:
+            write(cluster, topic)
+            assert (await consumer.getone()).value == b"after start"
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_record_is_read_of_a_topic_that_start_has_created(cluster: EmbeddedCluster, how: str) -> None:
+    """The brokers create it when the consumer asks for its metadata."""
+    topic = f"created-{next(_numbers)}"
+
+    async def main() -> None:
+        async with at_the_end(cluster, how, topic) as consumer:
+            assert consumer.assignment() == {TopicPartition(topic, 0)}
+            write(cluster, topic)
+            assert (await consumer.getone()).value == b"after start"
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_start_can_be_cancelled_while_positions_are_looked_up(cluster: EmbeddedCluster, how: str) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.LIST_OFFSETS)
+
+    async def main() -> None:
+        consumer = at_the_end(cluster, how, topic)
+        starting = asyncio.ensure_future(consumer.start())
+        await until(lambda: hold.held)
+        assert not starting.done()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        hold.remove()
+        await consumer.start()
+        write(cluster, topic)
+        assert (await consumer.getone()).value == b"after start"
+        await consumer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_start_ends_if_the_consumer_is_stopped_while_positions_are_looked_up(
+    cluster: EmbeddedCluster, how: str
+) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.LIST_OFFSETS)
+
+    async def main() -> None:
+        consumer = at_the_end(cluster, how, topic)
+        starting = asyncio.ensure_future(consumer.start())
+        await until(lambda: hold.held)
+        await consumer.stop()
+        with pytest.raises(ConsumerStoppedError, match="while it started"):
+            await starting
+
+    try:
+        run(main())
+    finally:
+        hold.remove()
+
+
+def test_start_waits_for_positions_after_a_rebalance_in_between(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster, 2)
+    group_id = new_group()
+    hold = cluster.faults.hold(ApiKeys.LIST_OFFSETS)
+
+    async def main() -> None:
+        settings = {"group_id": group_id, "auto_offset_reset": "latest", "heartbeat_interval_ms": 50}
+        one, two = (consumer_of(cluster, topic, **settings) for _ in range(2))
+        starting = [asyncio.ensure_future(one.start())]
+        await until(lambda: hold.held)
+        starting.append(asyncio.ensure_future(two.start()))
+        await until(lambda: len(one.assignment()) == len(two.assignment()) == 1)
+        assert not any(task.done() for task in starting)
+        hold.remove()
+        hold.release()
+        await asyncio.gather(*starting)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for partition in range(2):
+                producer.send(topic, b"after start", partition=partition).get(10)
+        assert {(await consumer.getone()).partition for consumer in (one, two)} == {0, 1}
+        await asyncio.gather(one.stop(), two.stop())
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_start_returns_without_positions_if_no_broker_tells_them(cluster: EmbeddedCluster, how: str) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.LIST_OFFSETS)
+
+    async def main() -> None:
+        async with at_the_end(cluster, how, topic, default_api_timeout_ms=1_000, request_timeout_ms=900) as consumer:
+            assert consumer.assignment() == {TopicPartition(topic, 0)}
+            hold.remove()
+            await consumer.position(TopicPartition(topic, 0))
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_start_does_not_wait_for_partitions_without_a_leader(how: str) -> None:
+    with EmbeddedCluster(2, config={"group.initial.rebalance.delay.ms": 0}) as cluster:
+        topic = "led"
+        cluster.create_topic(topic, assignment={0: [1], 1: [2]})
+        cluster.kill(2)
+        cluster.wait_for(lambda: cluster.leader(TopicPartition(topic, 1)) is None)
+
+        async def main() -> None:
+            consumer = at_the_end(cluster, how, topic)
+            if how == "assigned":
+                consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+            async with consumer:
+                write(cluster, topic)
+                assert (await consumer.getone()).value == b"after start"
+
+        run(main())
 
 
 # --- other ends -------------------------------------------------------------------------------------------------------

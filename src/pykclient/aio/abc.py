@@ -14,7 +14,7 @@ class ConsumerRebalanceListener(ABC):
 
     They may use the consumer, except for calls that wait for records: commit in ``on_partitions_revoked``, seek in
     ``on_partitions_assigned``. The rebalance waits for them. An error that one raises is raised by the next call for
-    records, once the rebalance is complete. Thread: the loop's.
+    records, once the rebalance is complete. ``stop`` and ``unsubscribe`` call no listener. Thread: the loop's.
     """
 
     @abstractmethod

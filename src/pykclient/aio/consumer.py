@@ -202,12 +202,16 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         return ThreadlessConsumer(self._config, environment, self._subscriptions, loop, waits)
 
     async def _join(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
+        version = 0
         if self._subscriptions.has_auto_assigned_partitions():
             await self._await_assignment(consumer, waits)
+        elif self._subscriptions.num_assigned_partitions():
+            # The brokers may create a topic now, so a leader that the first metadata lacks may be known soon.
+            version = consumer.components.metadata.request_update_for_new_topics()
         consumer.begin_wait()
         try:
             consumer.driver.wake()
-            await waits.until(lambda: consumer.has_starting_positions, self._timeout_ms)
+            await waits.until(lambda: consumer.has_starting_positions(version), self._timeout_ms)
         finally:
             consumer.end_wait()
 
@@ -275,7 +279,6 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         If a rebalance or an asynchronous listener is in progress, this happens after it.
 
         Raises:
-            KafkaError: the rebalance listener failed. The consumer is unsubscribed all the same.
             IllegalStateError: called by a rebalance listener.
         """
         consumer = self._changeable()
@@ -861,7 +864,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         the background.
 
         Raises:
-            KafkaError: the rebalance listener failed. The consumer is closed all the same.
+            KafkaError: closing a part failed, such as a deserializer. The consumer is closed all the same.
             IllegalArgumentError: ``timeout`` is negative, or not a number.
             IllegalStateError: this is another loop than that of ``start``, which is still open; or a rebalance listener
                 makes this call.

@@ -20,8 +20,11 @@ class ProducerClosed(IllegalStateError):  # noqa: N818 - aiokafka's name
     """The producer is closed."""
 
 
-class ConsumerStoppedError(IllegalStateError):
-    """The consumer is stopped."""
+class ConsumerStoppedError(RuntimeError):
+    """The consumer is stopped.
+
+    Not a KafkaError: a loop that logs Kafka's errors and asks again must end, as with aiokafka.
+    """
 
 
 class GroupIdMissingError(InvalidGroupIdError, IllegalStateError):

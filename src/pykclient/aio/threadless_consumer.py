@@ -242,7 +242,7 @@ class ThreadlessConsumer(StepsRunner):
         super().__init__(self.components.client, environment.clock, waits, config["retry.backoff.ms"])
         self.consumer = ConsumerDelegate(self.components)
         if self.components.coordinator is not None:
-            self.components.coordinator.listeners.tells_of_nothing = True
+            self.components.coordinator.listeners.follows_rebalances = True
         #: The task that closes the consumer.
         self.closing: asyncio.Task[object] | None = None
         self.is_closed = False
@@ -390,14 +390,16 @@ class ThreadlessConsumer(StepsRunner):
             return bool(self._subscriptions.num_assigned_partitions())
         return not (self.is_operating or coordinator.rejoin_needed_or_pending())
 
-    @property
-    def has_starting_positions(self) -> bool:
-        """True if no rebalance is in progress and no position is being looked up, or if a call must raise an error.
+    def has_starting_positions(self, version: int) -> bool:
+        """Return True if no position is being looked up or about to be, or if a call must raise an error.
 
-        A partition without a leader may lack one for long, and one without an offset raises when it is asked for.
+        A partition that has no leader in metadata later than ``version`` may lack one for long, and one without an
+        offset raises when it is asked for.
         """
         if self.failure is not None or self.ending is not None:
             return True
+        if self.components.metadata.update_version <= version:
+            return False
         coordinator = self.components.coordinator
         if self.is_operating or (coordinator is not None and coordinator.rejoin_needed_or_pending()):
             return False

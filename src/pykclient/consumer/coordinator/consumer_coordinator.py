@@ -431,7 +431,11 @@ class ConsumerCoordinator:
 
     def revoke_all(self) -> Steps[None]:
         """Give up all partitions, as this member is about to leave. Raises the listener's error as KafkaError."""
-        yield from self.member.revoke_all()
+        self.listeners.is_leaving = True
+        try:
+            yield from self.member.revoke_all()
+        finally:
+            self.listeners.is_leaving = False
 
     def leave_group(
         self, operation: str, reason: str, *, is_closing: bool = False

@@ -89,8 +89,11 @@ class RebalanceListenerInvoker:
         self._subscriptions = subscriptions
         self._clock = clock
         self._metrics = metrics
-        #: True if listeners hear of a revocation before the first assignment, too, as those of aiokafka do.
-        self.tells_of_nothing = False
+        #: True if listeners are called in each rebalance, also in the first, which revokes nothing, and only then: not
+        #: when the member leaves. So it is in aiokafka.
+        self.follows_rebalances = False
+        #: True while the member gives up its partitions because it is about to leave.
+        self.is_leaving = False
 
     def invoke_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
         self._log.info("Partitions assigned: %s", names(partitions))
@@ -113,7 +116,7 @@ class RebalanceListenerInvoker:
 
     def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Steps[Exception | None]:
         listener: Any = self._subscriptions.rebalance_listener()
-        if listener is None:
+        if listener is None or (self.is_leaving and self.follows_rebalances):
             return None
         callback: Callable[[set[TopicPartition]], object] | None = getattr(listener, method, None)
         if callback is None:
