@@ -797,6 +797,34 @@ def test_poll_raises_what_any_callback_raises_and_goes_on(cluster: EmbeddedClust
         assert consumer.committed([TopicPartition("t", 0)], _PATIENCE_S)[0].offset == 1
 
 
+def test_messages_of_a_call_in_which_a_callback_raises_come_with_the_next_call(cluster: EmbeddedCluster) -> None:
+    def fail(_text: str) -> None:
+        if failing:
+            failing.pop()
+            raise LookupError("mine")
+
+    _fill(cluster, 3)
+    failing: list[int] = []
+    with _consumer(cluster, stats_cb=fail, **{"statistics.interval.ms": 1}) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        assert _read(consumer, 1)[0].value() == b"0"
+        taken: list[int] = []
+        original = consumer._hand_out
+
+        def hand_out(found: list[Message[bytes, bytes]], wanted: int) -> None:
+            original(found, wanted)
+            if found and not taken:
+                taken.append(len(found))
+                failing.append(1)
+                consumer.events.put(lambda: fail(""))
+
+        consumer._hand_out = hand_out  # type: ignore[method-assign]
+        with pytest.raises(LookupError, match="mine"):
+            _until(consumer, lambda: consumer.consume(1000, 1) == [])
+        assert taken
+        assert [message.value() for message in _read(consumer, 2)] == [b"1", b"2"]
+
+
 def test_producer_may_be_closed_by_a_delivery_callback(cluster: EmbeddedCluster) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce("t", "1", callback=lambda _error, _message: producer.close())

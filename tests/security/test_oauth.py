@@ -261,10 +261,12 @@ def test_interrupted_request_for_a_token_leaves_the_login_usable() -> None:
         with place:
             place.interrupt(harness.token)
             found: list[str | None] = []
-            other = threading.Thread(
-                target=lambda: eventually(lambda: found.append(harness.token()) or found[-1], 10, "a token"),  # noqa: B023
-                daemon=True,
-            )
+
+            def find(harness: Harness = harness, found: list[str | None] = found) -> str | None:
+                found.append(harness.token())
+                return found[-1]
+
+            other = threading.Thread(target=eventually, args=(find, 10, "a token"), daemon=True)
             other.start()
             other.join(30)
             assert found[-1] in {"t1", "t2"}, found  # the interrupted call may have begun to fetch one

@@ -115,6 +115,8 @@ class Consumer(ConsumingState, Client):
         self._on_lost: Callable[..., object] | None = None
         #: Records that were fetched but not handed out: lists of one partition each, the first of them partly used.
         self._chunks: deque[tuple[Native, list[ConsumerRecord[Any, Any]]]] = deque()
+        #: What the inner consumer has returned and is not among these yet.
+        self._fetched: dict[Native, list[ConsumerRecord[Any, Any]]] | None = None
         self._current_partition: Native | None = None
         self._records, self._at, self._settled_at = [], 0, 0
         #: The next offset of each partition that a message was handed out of, and the offsets to commit.
@@ -220,16 +222,13 @@ class Consumer(ConsumingState, Client):
     def _change_in_poll(self, names: list[str]) -> None:
         """Let the next poll leave the group and subscribe to ``names``, as callbacks run in no other call."""
         self._next_names = names
-        self._settle()
-        self._chunks.clear()
-        self._go_on_with(None, [])
+        self._drop_buffered()
 
     def _change(self) -> None:
         """Make the change of the subscription that waits for a poll, if there is one."""
         names = self._next_names
         if names is None or self._in_callback:
             return
-        self._next_names = None
         inner = self.inner()
         try:
             self._call(inner.unsubscribe)
@@ -241,6 +240,8 @@ class Consumer(ConsumingState, Client):
         self._assigned = set()
         if names:
             self._subscribe(inner, names)
+        if self._next_names is names:  # last, so that the next poll makes the change if a signal handler raises
+            self._next_names = None
 
     def on_assigned(self, partitions: set[Native]) -> None:
         """Handle partitions that the group has assigned. Called by the inner consumer."""
@@ -437,11 +438,6 @@ class Consumer(ConsumingState, Client):
 
     def _seek(self, inner: KafkaConsumer[Any, Any], target: TopicPartition) -> None:
         native, offset = _native(target), target.offset
-        self._drop({native})
-        self._positions.pop(native, None)
-        self._eof.pop(native, None)
-        self._tickets.pop(native, None)
-        self._failed.discard(native)
         if offset >= 0:
             epoch = -1 if target.leader_epoch is None else target.leader_epoch
             place = OffsetAndMetadata(offset, "", epoch)
@@ -456,6 +452,11 @@ class Consumer(ConsumingState, Client):
             self._call(lambda: inner.seek(native, max(start, end + offset - _TAIL)))
         else:
             raise failure(KafkaError._INVALID_ARG, f"Invalid offset {offset}")
+        self._drop({native})  # after the seek: if a signal handler raises in between, messages come again
+        self._positions.pop(native, None)
+        self._eof.pop(native, None)
+        self._tickets.pop(native, None)
+        self._failed.discard(native)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions with the offsets of their assignment; OFFSET_STORED where none was given.
@@ -472,14 +473,15 @@ class Consumer(ConsumingState, Client):
 
     # --- messages --------------------------------------------------------------------------------------------------
 
-    @in_turn
     def _poll(self, timeout: float, now_ms: int) -> Message[bytes, bytes] | None:
-        if self._inner is None:
-            raise RuntimeError(_CLOSED)
-        found = self._take(1, deadline_of(timeout), now_ms)
-        return found[0] if found else None
+        found: list[Message[bytes, bytes]] = []
+        try:
+            self._take(found, 1, timeout, now_ms)
+            return found[0] if found else None
+        except BaseException:
+            self._take_back(found)
+            raise
 
-    @in_turn
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[bytes, bytes]]:
         """Return up to ``num_messages`` messages; wait up to ``timeout`` seconds for the first ones.
 
@@ -493,14 +495,41 @@ class Consumer(ConsumingState, Client):
             raise TypeError(f"{type(num_messages).__name__!r} object cannot be interpreted as an integer")
         if not 0 <= num_messages <= _MOST:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        return self._take(num_messages, deadline_of(timeout), monotonic_ms()) if num_messages else []
+        found: list[Message[bytes, bytes]] = []
+        try:
+            if num_messages:
+                self._take(found, num_messages, timeout, monotonic_ms())
+            return found
+        except BaseException:
+            self._take_back(found)
+            raise
 
-    def _take(self, wanted: int, deadline: float | None, now_ms: int) -> list[Message[bytes, bytes]]:
-        """Return up to ``wanted`` messages, after the work that is due."""
+    @in_turn
+    def _take_back(self, found: list[Message[bytes, bytes]]) -> None:
+        """Let later calls return ``found``, because the call that took these messages raises."""
+        taken = []
+        for message in reversed(found):
+            error = message.error()
+            if error is None:
+                taken.append(message)
+            elif error == KafkaError._PARTITION_EOF:
+                topic, number, _ = place_of(message)
+                self._eof.pop(Native(topic, number), None)
+            else:
+                self._errors.appendleft(message)
+        if taken and self._inner is not None:
+            self.give_back(taken)
+
+    @in_turn
+    def _take(self, found: list[Message[bytes, bytes]], wanted: int, timeout: float, now_ms: int) -> None:
+        """Add up to ``wanted`` messages to ``found``, after the work that is due."""
+        if self._inner is None:
+            raise RuntimeError(_CLOSED)
+        deadline = deadline_of(timeout)
         exceeded = self._exceeded(now_ms)
         if exceeded is not None:
-            return [exceeded]
-        found: list[Message[bytes, bytes]] = []
+            found.append(exceeded)
+            return
         patience = monotonic() + 0.2
         while True:
             self._change()
@@ -534,7 +563,6 @@ class Consumer(ConsumingState, Client):
                 break
             now_ms = monotonic_ms()
         self._last_poll_ms = monotonic_ms()
-        return found
 
     def _hand_out(self, found: list[Message[bytes, bytes]], wanted: int) -> None:
         while len(found) < wanted:
@@ -543,10 +571,15 @@ class Consumer(ConsumingState, Client):
             if len(found) >= wanted:
                 return
             self._settle()
+            self._file_fetched()
             if not self._chunks:
                 self._go_on_with(None, [])
                 return
-            self._go_on_with(*self._chunks.popleft())
+            partition, records = self._chunks[0]
+            self._records = []  # as in _go_on_with()
+            self._current_partition, self._at, self._settled_at = partition, 0, 0
+            self._records = records
+            del self._chunks[0]  # no call since it was looked up, so a signal handler cannot raise in between
             if self._reports_eof and len(found) > before:
                 eof = self._next_eof()
                 if eof is not None:
@@ -570,7 +603,7 @@ class Consumer(ConsumingState, Client):
         if self.turns.is_shared:
             wait_s = min(wait_s, SHARED_SLICE_S)
         try:
-            polled = inner.poll(int(wait_s * 1000 + 0.999), max_records=max(_CHUNK, wanted))
+            self._fetched = inner.poll(int(wait_s * 1000 + 0.999), max_records=max(_CHUNK, wanted))
         except errors.ConcurrentModificationError as error:
             raise ConcurrentModificationException(_BUSY) from error
         except errors.AuthenticationError as error:
@@ -590,12 +623,17 @@ class Consumer(ConsumingState, Client):
             if found.fatal():
                 raise KafkaException(found) from error
             return _error_message(found)
-        if self._reports_missing and self._names and not polled:
+        if self._reports_missing and self._names and not self._fetched:
             self._look_for_topics(inner)
-        chunks = self._chunks
-        for item in polled.items():
-            chunks.append(item)
+        self._file_fetched()
         return self._errors.popleft() if self._errors else None
+
+    def _file_fetched(self) -> None:
+        """Add what the inner consumer has returned to the chunks. A signal handler that raises loses none of it."""
+        fetched = self._fetched
+        if fetched is not None:
+            self._chunks = deque([*self._chunks, *fetched.items()])
+            self._fetched = None
 
     def _reset_error(
         self, error: Exception, partitions: Mapping[Native, int | None], wait_s: float
@@ -677,10 +715,11 @@ class Consumer(ConsumingState, Client):
                 continue
             is_end = high is None or lag == 0 or position == high
             if is_end and self._found_nothing(inner, native, position) and high is not None:
-                self._eof[native] = high
                 text = f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})"
                 error = KafkaError(KafkaError._PARTITION_EOF, text)
-                return _error_message(error, native.topic, native.partition, position)
+                event = _error_message(error, native.topic, native.partition, position)
+                self._eof[native] = high
+                return event
         return None
 
     def _found_nothing(self, inner: KafkaConsumer[Any, Any], native: Native, position: int) -> bool:
@@ -703,33 +742,39 @@ class Consumer(ConsumingState, Client):
         native = self._current_partition
         if native is None or self._at == self._settled_at:
             return
-        self._settled_at = self._at
-        last = self._records[self._at - 1]
+        at = self._at
+        last = self._records[at - 1]
         epoch = -1 if last.leader_epoch is None else last.leader_epoch
         place = self._positions[native] = OffsetAndMetadata(last.offset + 1, "", epoch)
         if self._stores:
             self._stored[native] = place
+        self._settled_at = at
 
     def _uncommitted(self) -> dict[Native, OffsetAndMetadata]:
         self._settle()
         committed = self._committed
         return {tp: place for tp, place in self._stored.items() if committed.get(tp) != place}
 
-    def _drop(self, partitions: set[Native]) -> dict[Native, int]:
-        """Drop the buffered messages of these partitions; return the offsets of the first of them."""
+    def _drop(self, partitions: set[Native]) -> None:
+        """Drop the buffered messages of these partitions."""
         with self._hand:
             self._next_tend_ms = 0  # another thread that wants a message at hand waits for its turn from now on
         self._settle()
-        first: dict[Native, int] = {}
         if self._current_partition in partitions:
-            if self._at < len(self._records):
-                first[self._current_partition] = self._records[self._at].offset
             self._go_on_with(None, [])
+        self._file_fetched()
+        if any(native in partitions for native, _ in self._chunks):
+            self._chunks = deque(chunk for chunk in self._chunks if chunk[0] not in partitions)
+
+    def _buffered(self, partitions: set[Native]) -> dict[Native, int]:
+        """Return the offsets of the first buffered message of these partitions."""
+        first: dict[Native, int] = {}
+        if self._current_partition in partitions and self._at < len(self._records):
+            first[self._current_partition] = self._records[self._at].offset
+        self._file_fetched()
         for native, records in self._chunks:
             if native in partitions and records:
                 first.setdefault(native, records[0].offset)
-        if first:
-            self._chunks = deque(chunk for chunk in self._chunks if chunk[0] not in partitions)
         return first
 
     def _forget(self, partitions: set[Native]) -> None:
@@ -740,10 +785,14 @@ class Consumer(ConsumingState, Client):
                 table.pop(native, None)
         self._failed -= partitions
 
-    def _drop_all(self) -> None:
+    def _drop_buffered(self) -> None:
         self._settle()
+        self._fetched = None
         self._chunks.clear()
         self._go_on_with(None, [])
+
+    def _drop_all(self) -> None:
+        self._drop_buffered()
         for table in (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts):
             table.clear()
         self._failed.clear()
@@ -932,11 +981,13 @@ class Consumer(ConsumingState, Client):
         inner = self.inner()
         natives = {_native(each) for each in _checked(partitions)} & inner.assignment()
         self._paused |= natives
-        first = self._drop(natives)
-        for native, offset in first.items():
-            self._call(lambda native=native, offset=offset: inner.seek(native, offset))  # type: ignore[misc]
         if natives:
             self._call(lambda: inner.pause(*natives), prefix="Failed to pause partitions: ")
+        with self._hand:
+            self._next_tend_ms = 0  # as in _drop()
+        for native, offset in self._buffered(natives).items():
+            self._call(lambda native=native, offset=offset: inner.seek(native, offset))  # type: ignore[misc]
+        self._drop(natives)  # after the seek: if a signal handler raises in between, messages come again
 
     @in_turn
     def resume(self, partitions: list[TopicPartition]) -> None:

@@ -91,7 +91,7 @@ class Producer(ProducingState, Client):
         self._backlog: dict[str, deque[Delivery]] = {}
         self._resolver: threading.Thread | None = None
         self._refused = ""  # the last authentication error, which is reported once
-        #: The numbers of messages whose ``produce`` raised after it had begun, and of those that flush() has waited for.
+        #: The numbers of calls of ``produce`` that raised in their middle, and of those that flush() has waited for.
         self._doubts = self._flushed_doubts = 0
         self.begin_events()
 

@@ -91,6 +91,8 @@ class ShareConsumer(Client):
         self._last_poll_ms = monotonic_ms()
         #: The records of the last poll, by topic, partition and offset.
         self._polled: dict[tuple[str, int, int], ConsumerRecord[Any, Any]] = {}
+        #: Records that the inner consumer has returned and no poll has, because a callback or signal handler raised.
+        self._fetched: dict[Any, list[ConsumerRecord[Any, Any]]] = {}
         self.begin_events()
 
     def subscribe(self, topics: list[str]) -> None:
@@ -120,6 +122,7 @@ class ShareConsumer(Client):
             IllegalStateException: the consumer is closed.
         """
         self._call(self.inner().unsubscribe)
+        self._fetched = {}
 
     def subscription(self) -> list[str]:
         """Return the topics subscribed to.
@@ -152,9 +155,11 @@ class ShareConsumer(Client):
             self._last_poll_ms = monotonic_ms()
             raise KafkaException(polled_too_late(self._poll_interval_ms, late_ms))
         try:
-            return self._polled_until(inner, deadline)
+            messages = self._polled_until(inner, deadline)
         finally:
             self._last_poll_ms = monotonic_ms()
+        self._fetched = {}  # last: until here the next call returns them, and does not accept them
+        return messages
 
     def _polled_until(self, inner: KafkaShareConsumer[Any, Any], deadline: float | None) -> Messages:
         while True:
@@ -163,14 +168,18 @@ class ShareConsumer(Client):
             self.events.serve()
             left = remaining(deadline)
             try:
-                polled = self._call(lambda left=left: inner.poll(int(left * 1000)))  # type: ignore[misc]
+                if not self._fetched:
+                    self._call(lambda left=left: self._fetch(inner, int(left * 1000)))  # type: ignore[misc]
             except KafkaException as error:
                 return Messages([Message(error=error.args[0])])
             self._raise_callback_error()
-            if polled or left <= 0:
-                found = [record for records in polled.values() for record in records]
+            if self._fetched or left <= 0:
+                found = [record for records in self._fetched.values() for record in records]
                 self._polled = {(record.topic, record.partition, record.offset): record for record in found}
                 return Messages._from_list([consumed(record) for record in found])
+
+    def _fetch(self, inner: KafkaShareConsumer[Any, Any], timeout_ms: int) -> None:
+        self._fetched = inner.poll(timeout_ms)
 
     def acknowledge(self, message: Message[Any, Any], ack_type: AcknowledgeType | int = AcknowledgeType.ACCEPT) -> None:
         """Decide about a message of the last poll.
