@@ -8,11 +8,11 @@ from typing import Any
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator import consumer_group_protocol
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.coordinator import classic_assignment
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.log_context import LogContext
 from pykclient.network.api_versions import NodeApiVersions
 from pykclient.network.client_request import ClientRequest
@@ -109,7 +109,7 @@ class FakeBroker(MockClient):
         return find_coordinator(self.node)
 
     def _JoinGroupRequest(self, request: Any) -> Any:
-        self.subscription = consumer_group_protocol.deserialize_subscription(request.protocols[0].metadata)
+        self.subscription = classic_assignment.deserialize_subscription(request.protocols[0].metadata)
         self.generation += 1
         return join(self.generation, MEMBER, protocol=request.protocols[0].name)
 
@@ -117,7 +117,7 @@ class FakeBroker(MockClient):
         assert self.subscription is not None
         mine = [tp for tp in self.logs if tp.topic in self.subscription.topics]
         answer = sync(protocol=request.protocol_name)
-        answer.assignment = consumer_group_protocol.serialize_assignment(Assignment(mine))
+        answer.assignment = classic_assignment.serialize_assignment(Assignment(mine))
         return answer
 
     def _HeartbeatRequest(self, _: Any) -> Any:

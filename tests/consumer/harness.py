@@ -7,18 +7,15 @@ from typing import Any
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.completed_fetch import Deserializers, FetchBuffer
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.fetch import Fetch
-from pykclient.consumer.fetch_collector import FetchCollector
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy, FetchConfig
+from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector
 from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
-from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
-from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.subscription_state import FetchPosition, SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy, FetchConfig
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.api_versions import ApiVersions, NodeApiVersions

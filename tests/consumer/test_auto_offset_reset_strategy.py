@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalArgumentError
 
 

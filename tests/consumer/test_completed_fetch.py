@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pykclient.consumer import completed_fetch
-from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
+from pykclient.consumer import fetch_collector
+from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
 from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.implementation import python_form
 from pykclient.log_context import LogContext
@@ -289,7 +289,7 @@ def test_signal_handler_error_ends_the_call(monkeypatch: pytest.MonkeyPatch, rea
             raise IllegalStateError("this KafkaConsumer is in the middle of poll()")
         return builtins.max(*numbers)
 
-    monkeypatch.setattr(completed_fetch, "max", interrupted, raising=False)
+    monkeypatch.setattr(fetch_collector, "max", interrupted, raising=False)
     with pytest.raises(IllegalStateError):
         fetch.fetch_records(FetchConfig(), Deserializers(), 500)
     assert fetch.next_fetch_offset == read_before

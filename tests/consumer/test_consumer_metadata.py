@@ -7,8 +7,8 @@ from typing import Any
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.log_context import LogContext
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.types import TopicPartition

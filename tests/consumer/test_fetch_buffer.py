@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykclient.consumer.completed_fetch import FetchBuffer
+from pykclient.consumer.fetch_collector import FetchBuffer
 from pykclient.log_context import LogContext
 from pykclient.types import TopicPartition
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
 from pykclient.consumer.fetch import ColumnsFetch
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
+from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
 from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchMetricsManager
+from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics

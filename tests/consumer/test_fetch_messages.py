@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_session_handler import (
     TOPIC_ID_VERSION,
     FetchMetadata,
@@ -15,6 +14,7 @@ from pykclient.consumer.fetch_session_handler import (
     FetchRequestData,
     PartitionData,
 )
+from pykclient.consumer.values import FetchConfig
 from pykclient.errors import RemoteProtocolError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.headers import encode_request

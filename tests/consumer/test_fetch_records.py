@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pykclient.consumer import completed_fetch
-from pykclient.consumer.completed_fetch import CompletedFetch, Deserializers
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
+from pykclient.consumer import fetch_collector
+from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
+from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record import default_record_batch, record_cursor
 from pykclient.record.columns import Columns
@@ -207,7 +207,7 @@ def test_partly_read_batch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> N
         return real(data)
 
     real = crc32c
-    monkeypatch.setattr(completed_fetch, "crc32c", checksum)
+    monkeypatch.setattr(fetch_collector, "crc32c", checksum)
     fetch = completed(batch(0, [b"a"] * 5) + batch(5, [b"b"] * 5), [], 0)
     read_counts = [len(fetch.fetch_records(FetchConfig(), Deserializers(), 3)) for _ in range(4)]
     assert read_counts == [3, 3, 3, 1]
@@ -223,7 +223,7 @@ def test_an_error_of_a_signal_handler_between_batches_ends_the_call(monkeypatch:
     monkeypatch.setattr(record_cursor, "decode_batches", COMPILED[1])
     fetch = completed(batch(0, [b"a"] * 2), [], 0)
     with monkeypatch.context() as patch:
-        patch.setattr(completed_fetch, "crc32c", interrupted)
+        patch.setattr(fetch_collector, "crc32c", interrupted)
         with pytest.raises(IllegalStateError):
             fetch.fetch_records(FetchConfig(), Deserializers(), 9)
     assert fetch.next_fetch_offset == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient import errors
-from pykclient.consumer.completed_fetch import Deserializers
+from pykclient.consumer.fetch_collector import Deserializers
 from pykclient.consumer.fetch_context import FetchSizes
 from pykclient.consumer.request_manager import NOTHING
 from pykclient.errors import (

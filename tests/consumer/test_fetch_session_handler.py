@@ -10,7 +10,6 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pykclient import errors
-from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_session_handler import (
     INITIAL,
     FetchMetadata,
@@ -19,6 +18,7 @@ from pykclient.consumer.fetch_session_handler import (
     FetchSessionHandler,
     PartitionData,
 )
+from pykclient.consumer.values import FetchConfig
 from pykclient.log_context import LogContext
 from pykclient.network.cluster import ZERO_UUID
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -8,12 +8,11 @@ import pytest
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import RequestFuture, UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import (
     AuthenticationError,
     DisconnectError,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.fetch_config import READ_UNCOMMITTED
 from pykclient.consumer.fetch_context import PartitionMetrics
+from pykclient.consumer.values import READ_UNCOMMITTED
 from pykclient.metrics import KafkaMetric, Metrics, MetricsReporter
 from pykclient.types import TopicPartition
 from tests.consumer.harness import TP0, TP1, Harness

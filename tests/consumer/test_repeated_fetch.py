@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.consumer.fetch_config import FetchConfig
 from pykclient.consumer.fetch_context import FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import RepeatedFetch
 from pykclient.consumer.fetch_session_handler import (
@@ -16,6 +15,7 @@ from pykclient.consumer.fetch_session_handler import (
     FetchRequestData,
     FetchSessionHandler,
 )
+from pykclient.consumer.values import FetchConfig
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest

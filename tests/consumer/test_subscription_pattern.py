@@ -10,8 +10,8 @@ import pytest
 from pykclient import KafkaConsumer, SubscriptionPattern
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError
 from pykclient.log_context import LogContext
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pykclient.consumer import fetch_state
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy
-from pykclient.consumer.fetch_state import (
+from pykclient.consumer import subscription_state
+from pykclient.consumer.subscription_state import (
     AWAIT_RESET,
     AWAIT_VALIDATION,
     FETCHING,
@@ -19,9 +18,10 @@ from pykclient.consumer.fetch_state import (
     TRANSITIONS,
     FetchPosition,
     FetchState,
+    SubscriptionState,
     TopicPartitionState,
 )
-from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy
 from pykclient.errors import IllegalArgumentError, IllegalStateError, NoOffsetForPartitionError
 from pykclient.log_context import LogContext
 from pykclient.network.metadata import NO_LEADER_OR_EPOCH, LeaderAndEpoch
@@ -336,7 +336,7 @@ def test_truncation_without_a_policy_is_returned(end: tuple[int, int], divergent
     position = FetchPosition(10, 3, LEADER)
     state.seek_unvalidated(TP0, position)
     truncation = state.maybe_complete_validation(TP0, position, *end)
-    assert truncation == fetch_state.LogTruncation(TP0, position, divergent)
+    assert truncation == subscription_state.LogTruncation(TP0, position, divergent)
     assert state.awaiting_validation(TP0)
 
 

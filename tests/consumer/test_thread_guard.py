@@ -11,8 +11,8 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.consumer.consumer_face import ThreadGuard
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.testing import EmbeddedCluster

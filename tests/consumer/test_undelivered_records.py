@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from pykclient.consumer.fetch import Fetch, UndeliveredRecords
-from pykclient.consumer.fetch_state import FetchPosition
+from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.types import ConsumerRecord, TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -20,7 +20,7 @@ import zstandard
 from hypothesis import given, settings, strategies as st
 
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.fetch_config import FetchConfig
+from pykclient.consumer.values import FetchConfig
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 from pykclient.record import DEFAULT_MAX_DECOMPRESSED_BYTES, Compression, CompressionType, codec_engines
 from tests.record.strategies import CODECS

@@ -112,13 +112,13 @@ _PRODUCER = (
 _CONSUMER = (
     Mutant(
         "no heartbeats are sent",
-        "consumer/coordinator/heartbeat_request_manager",
+        "consumer/coordinator/classic_membership",
         "        return PollResult(rest_ms, (request,))\n",
         "        return PollResult(rest_ms)\n",
     ),
     Mutant(
         "the revoked callback is skipped",
-        "consumer/coordinator/consumer_group_protocol",
+        "consumer/coordinator/classic_assignment",
         "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
@@ -144,7 +144,7 @@ _CONSUMER = (
     ),
     Mutant(
         "reading starts behind the committed offset",
-        "consumer/coordinator/committed_offsets_request_manager",
+        "consumer/coordinator/commit_request_manager",
         "FetchPosition(committed.offset, epoch",
         "FetchPosition(committed.offset + 1, epoch",
     ),
@@ -337,7 +337,7 @@ _PROGRESS = (
     ),
     Mutant(
         "a new topic is not matched with the pattern",
-        "consumer/coordinator/consumer_group_protocol",
+        "consumer/coordinator/classic_assignment",
         "            self.update_pattern_subscription(cluster)\n",
         "            pass\n",
     ),
@@ -346,7 +346,7 @@ _PROGRESS = (
 _NAMES = (
     Mutant(
         "an offset outlives its topic",
-        "consumer/fetch_state",
+        "consumer/subscription_state",
         "        return own is not None and topic_id is not None and own != topic_id\n",
         "        return False\n",
     ),
@@ -393,13 +393,13 @@ _CONSUMER_GROUPS = tuple(
         ),
         (
             "a fenced member keeps its partitions",
-            "consumer/coordinator/consumer_membership_manager",
+            "consumer/coordinator/consumer_rebalance",
             "            self._subscriptions.assign_from_subscribed(())\n        return failure\n",
             "            pass\n        return failure\n",
         ),
         (
             "a member does not report what it has given back",
-            "consumer/coordinator/consumer_heartbeat_request_manager",
+            "consumer/coordinator/consumer_membership",
             "            if beat.owned != sent.owned:\n",
             "            if sent.owned is None:\n",
         ),
@@ -411,21 +411,21 @@ _CONSUMER_GROUPS = tuple(
         ),
         (
             "a member revokes partitions that need not move, and takes them again",
-            "consumer/coordinator/consumer_membership_manager",
+            "consumer/coordinator/consumer_rebalance",
             "        self.revoked = sorted(owned.difference(partitions))\n"
             "        self.added = [tp for tp in partitions if tp not in owned]\n",
             "        self.revoked = sorted(owned)\n        self.added = list(partitions)\n",
         ),
         (
             "partitions that a fenced member has lost are reported as revoked",
-            "consumer/coordinator/consumer_membership_manager",
+            "consumer/coordinator/consumer_rebalance",
             "            failure = yield from self._listeners.invoke_partitions_lost(owned)\n",
             "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n",
         ),
     )
 )
 
-_PROTOCOL = "consumer/coordinator/consumer_group_protocol"
+_PROTOCOL = "consumer/coordinator/classic_assignment"
 
 _STICKY_GROUPS = tuple(
     Mutant(*fault, arguments=("--sticky",))
@@ -510,7 +510,7 @@ _MIGRATION = tuple(
     for fault in (
         (
             "a member whose generation was refused does not leave",
-            "consumer/coordinator/heartbeat_request_manager",
+            "consumer/coordinator/classic_membership",
             "        if sent.has_member_id and not (",
             '        if sent.has_member_id and self._membership.state.name != "UNJOINED" and not (',
         ),

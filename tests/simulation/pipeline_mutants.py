@@ -34,7 +34,7 @@ _OF_PRODUCERS = (
 MUTANTS = (
     Mutant(
         "a member that its group has removed is nobody in the group metadata",
-        "consumer/coordinator/consumer_membership_manager",
+        "consumer/coordinator/consumer_rebalance",
         "        generation = self.membership.last_generation\n",
         "        generation = self.membership.generation\n",
     ),
@@ -204,13 +204,13 @@ MUTANTS = (
     ),
     Mutant(
         "records of aborted transactions are handed out",
-        "consumer/completed_fetch",
+        "consumer/fetch_collector",
         "            self._aborted_producer_ids.add(aborted.popleft()[1])\n",
         "            aborted.popleft()\n",
     ),
     Mutant(
         "an aborted transaction does not end with its marker",
-        "consumer/completed_fetch",
+        "consumer/fetch_collector",
         "                self._aborted_producer_ids.discard(batch.producer_id)\n",
         "                pass\n",
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import consumer_membership_manager
+from pykclient.consumer.coordinator import consumer_rebalance
 from pykclient.consumer.coordinator.group_member import RebalanceListenerInvoker
 from tests.simulation.schedule import make_with_consumer_groups
 from tests.simulation.seeds import first_of_sample
@@ -47,11 +47,11 @@ def test_lost_partitions_reported_as_revoked_are_noticed(monkeypatch: pytest.Mon
 
 def test_needlessly_revoked_partitions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every assignment takes everything from a member, and gives it back."""
-    begin = consumer_membership_manager._Reconciliation.__init__
+    begin = consumer_rebalance._Reconciliation.__init__
 
     def begin_eagerly(self: Any, incarnation: Any, assignment: Any, partitions: Any, owned: Any) -> None:
         begin(self, incarnation, assignment, partitions, owned)
         self.revoked, self.added = sorted(owned), list(partitions)
 
-    monkeypatch.setattr(consumer_membership_manager._Reconciliation, "__init__", begin_eagerly)
+    monkeypatch.setattr(consumer_rebalance._Reconciliation, "__init__", begin_eagerly)
     assert "which its coordinator has left to it" in _first_failure()

@@ -21,9 +21,9 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.fetch import AnyFetch, Fetch
-from pykclient.consumer.fetch_config import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy, FetchConfig
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RecordDeserializationError
 from pykclient.log_context import LogContext
 from pykclient.pacing import one_iteration

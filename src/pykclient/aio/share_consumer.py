@@ -15,9 +15,9 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_share_consumer
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import (
     IllegalArgumentError,
     InvalidGroupIdError,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
     from pykclient.clock import Clock
     from pykclient.config.consumer_config import ConsumerConfig, ShareConsumerConfig
+    from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.consumer.coordinator.group_member import Offsets
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.types import OffsetAndMetadata, TopicPartition
 

@@ -2,9 +2,10 @@
 
 - ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``consumer_delegate`` is behind it
 - ``consumer_components``: the creation of all parts from a configuration
-- ``subscription_state``, ``fetch_state``: assigned partitions, their positions and their states
-- ``fetch_request_manager``, ``completed_fetch``, ``fetch_collector``, ``offsets_request_manager``: records and offsets
-- ``request_manager``, ``network_client_delegate``, ``application_driver``: who decides, who sends, who waits
+- ``subscription_state``: assigned partitions, their positions and their states
+- ``fetch_request_manager``, ``fetch_session_handler``, ``fetch_collector``, ``fetch``: from request to application
+- ``offsets_request_manager``: offsets and positions
+- ``request_manager``, ``application_driver``: what decides, and what sends and waits
 - ``coordinator``: groups; ``share``: share groups; ``partition_assignors``, ``sticky_assignor``: assignors
 """
 

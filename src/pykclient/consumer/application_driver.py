@@ -1,4 +1,4 @@
-"""The thread that calls a consumer: its waits, and the steps that its parts ask it to take.
+"""What drives a consumer's request managers: the network client that sends, and the waits of the application's thread.
 
 Java: BackgroundEvent, and for waits and wakeups NetworkClientDelegate and WakeupTrigger.
 """
@@ -11,8 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.request_manager import ends_with
-from pykclient.errors import KafkaError, WakeupError
+from pykclient.consumer.request_manager import RequestManagers, ends_with
+from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.failures import shown_node, shown_node_id
 from pykclient.pacing import RepeatedErrors
 
 if TYPE_CHECKING:
@@ -21,9 +23,378 @@ if TYPE_CHECKING:
 
     from pykclient.clock import Clock
     from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
-    from pykclient.consumer.request_manager import RequestFuture
+    from pykclient.consumer.request_manager import RequestFuture, UnsentRequest
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
     from pykclient.network.metadata import Metadata
+    from pykclient.types import Node
+
+
+#: The longest time that a poll waits.
+MAX_POLL_TIMEOUT_MS = 5000
+
+
+class _Pending:
+    """A request from its arrival to the completion of its future. Thread: the holder of the lease."""
+
+    __slots__ = ("_answered", "_error", "_response", "created_ms", "is_background", "timeout_ms", "unsent")
+
+    def __init__(
+        self, unsent: UnsentRequest, created_ms: int, timeout_ms: int, is_background: bool, answered: deque[_Pending]
+    ) -> None:
+        self.unsent = unsent
+        self.created_ms = created_ms
+        self.timeout_ms = timeout_ms
+        self.is_background = is_background
+        self._answered = answered
+        self._response: ClientResponse | None = None
+        self._error: Exception | None = None
+
+    def on_complete(self, response: ClientResponse) -> None:
+        """Store the response. The client calls this in its poll; listeners run after it."""
+        self._response = response
+        self._answered.append(self)
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._answered.append(self)
+
+    def fail_disconnected(self, node_id: str, why: str, error: Exception | None = None) -> None:
+        self.fail(error or DisconnectError(f"a request to {shown_node_id(node_id)} failed: {why}"))
+
+    def complete(self) -> None:
+        """Complete the future of the request."""
+        future, response, error = self.unsent.future, self._response, self._error
+        if response is not None:
+            error = response.authentication_error or response.build_error
+            if error is None and response.disconnected:
+                why = "no answer came in time" if response.timed_out else "the connection was lost"
+                error = DisconnectError(f"a request to {shown_node_id(response.destination)} failed: {why}")
+            if error is None:
+                future.complete(response)
+                return
+        future.raise_error(error or DisconnectError("the request was cancelled"))
+
+
+class NetworkClientDelegate:
+    """Sends the requests of managers, and completes them.
+
+    ``lease`` is the I/O lease. Whoever holds it may poll the managers and the network, and completes requests while
+    holding it. The heartbeat thread takes it only if it is free. It completes only the requests of managers that run in
+    the background; other responses that it reads wait in one queue for the application's thread. The lease is taken
+    before all other locks of the consumer.
+
+    Thread: the holder of the lease; for ``add``, ``wakeup``, ``disconnect_async`` and ``try_connect``: any.
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        clock: Clock,
+        retry_backoff_ms: int,
+        request_timeout_ms: int,
+        max_poll_timeout_ms: int,
+        environment: Environment = SYSTEM_ENVIRONMENT,
+    ) -> None:
+        self._client = client
+        #: The client that holds the connections. Thread: see there.
+        self.network = client
+        self._clock = clock
+        self._retry_backoff_ms = retry_backoff_ms
+        self.default_request_timeout_ms = request_timeout_ms
+        self._max_poll_timeout_ms = min(max_poll_timeout_ms, MAX_POLL_TIMEOUT_MS)
+        # guards: all that follows, except that any thread fills the deques marked so
+        self.lease = environment.new_reentrant_lock()
+        self.managers = RequestManagers(self.add)
+        self._arrived: deque[_Pending] = deque()  # any thread
+        self._unsent: dict[Node | None, deque[_Pending]] = {}  # None: for the least loaded node
+        #: Requests to be completed. Only this class changes it.
+        self.answered: deque[_Pending] = deque()
+        #: Return whether the last connection to a node failed or was lost. Needs no lease: it is a single lookup.
+        self.connection_failed = client.connection_failed
+        self._pending_disconnects: deque[Node] = deque()  # any thread
+        self._pending_connects: deque[Node] = deque()  # any thread
+        self._pending_closes: deque[Node] = deque()  # any thread
+        #: Records the time between polls, and until requests are sent; None with the classic group protocol.
+        self.metrics: AsyncConsumerMetrics | None = None
+        #: True while the holder of the lease is at work, and after an exception has interrupted it.
+        self.is_broken = False
+        #: True while the application waits for records, so that fetches with empty responses are sent again.
+        self.awaits_records = False
+        #: True while the application waits for records and has no partitions, so that no fetch waits for a connection.
+        self.awaits_partitions = False
+
+    def add(self, unsent: UnsentRequest, is_background: bool) -> None:
+        """Queue a request. The next poll sends it if its node is ready."""
+        timeout_ms = self.default_request_timeout_ms if unsent.timeout_ms is None else unsent.timeout_ms
+        self._arrived.append(_Pending(unsent, self._clock.now_ms(), timeout_ms, is_background, self.answered))
+
+    def disconnect_async(self, node: Node) -> None:
+        """Close the connection to ``node`` in the next poll, which fails its requests."""
+        self._pending_disconnects.append(node)
+
+    def close_async(self, node: Node) -> None:
+        """Close the connection to ``node`` in the next poll, and drop its pending requests."""
+        self._pending_closes.append(node)
+
+    def try_connect(self, node: Node) -> None:
+        """Connect in the next poll if the backoff allows, so that an old failure no longer counts against the node."""
+        self._pending_connects.append(node)
+
+    def wakeup(self) -> None:
+        """End the wait of the poll in progress, or else of the next. Safe in a signal handler."""
+        self._client.wakeup()
+
+    @property
+    def telemetry(self) -> IdentifiedTelemetry | None:
+        """The telemetry of the client; None if ``enable.metrics.push`` is off. Thread: any."""
+        return self._client.telemetry
+
+    def explain(self, now_ms: int) -> list[str]:
+        """Return a line for each broker. Thread: any."""
+        return self._client.explain(now_ms)
+
+    # --- polling ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int, now_ms: int, *, background: bool = False) -> int:
+        """Send requests, wait for the network, and complete requests; return the time after the wait.
+
+        Does not wait if there are requests to complete. With ``background``, complete only requests of managers that
+        run in the background.
+        """
+        self._client.poll(self._send_all(timeout_ms, now_ms), now_ms)
+        now_ms = self._clock.now_ms()
+        self._complete_all(now_ms, background=background)
+        return now_ms
+
+    def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
+        """Run the part of ``poll`` before its wait; return the wait's limit, at most ``timeout_ms``.
+
+        For a driver that waits itself, such as an event loop: it does the I/O and calls ``end_poll``.
+        """
+        return self._client.begin_poll(self._send_all(timeout_ms, now_ms), now_ms)
+
+    def end_poll(self, now_ms: int) -> list[ClientResponse]:
+        """Run the part of ``poll`` after its I/O; return the responses."""
+        responses = self._client.end_poll(now_ms)
+        self._complete_all(now_ms)
+        return responses
+
+    def _send_all(self, timeout_ms: int, now_ms: int) -> int:
+        """Send requests where that needs no waiting; return how long a poll may wait, at most ``timeout_ms``."""
+        client = self._client
+        if self.metrics is not None:
+            self.metrics.record_poll(now_ms)
+        while self._pending_closes:  # before requests arrive that are to take a new connection
+            node = self._pending_closes.popleft()
+            self._unsent.pop(node, None)
+            client.close_node(node.id_string)
+        if self._arrived:
+            self._take_arrived()  # a disconnect fails them too
+        while self._pending_disconnects:
+            self._disconnect(self._pending_disconnects.popleft())
+        while self._pending_connects:
+            client.ready(self._pending_connects.popleft(), now_ms)
+        timeout_ms = min(timeout_ms, self.try_send(now_ms) if self._unsent else self._max_poll_timeout_ms)
+        if self.answered:
+            timeout_ms = 0
+        elif not (self.awaits_partitions or client.in_flight_request_count()):
+            # No response will end the wait, and nodes may come out of their connection backoff.
+            timeout_ms = min(timeout_ms, self._retry_backoff_ms)
+        return timeout_ms
+
+    def _complete_all(self, now_ms: int, *, background: bool = False) -> None:
+        if self._unsent:
+            self._check_disconnects()  # before ready() is called again, which clears failures
+        if self.answered:
+            self.complete_answered(background=background)
+        if self._unsent or self._arrived:
+            self.try_send(now_ms)
+
+    def poll_background(self) -> int | None:
+        """Poll managers that run in the background, send and receive without waiting, and complete their requests.
+
+        Return the milliseconds until the next call is due, or None if the application's thread holds the lease, or
+        was interrupted while it did. Thread: heartbeat.
+        """
+        if not self.lease.acquire(blocking=False):
+            return None
+        try:
+            if self.is_broken:
+                return None  # the application's next call repairs it
+            now_ms = self._clock.now_ms()
+            wait_ms = self.managers.poll(now_ms, background=True)
+            self.poll(0, now_ms, background=True)
+            return wait_ms
+        finally:
+            self.lease.release()
+
+    def transmit(self, now_ms: int) -> None:
+        """Send requests that need no waiting, and complete none.
+
+        Also move on connections that are being made, and read ahead what nodes have sent meanwhile.
+        """
+        may_read = self._client.has_in_flight_requests()
+        self.try_send(now_ms)
+        if may_read or self._unsent:  # otherwise there is nothing but what was just sent
+            self._client.poll(0, now_ms)
+
+    def complete_answered(self, *, background: bool = False) -> None:
+        """Complete requests; with ``background``, only those of managers that run in the background."""
+        for _ in range(len(self.answered)):
+            pending = self.answered.popleft()
+            if pending.is_background or not background:
+                pending.complete()
+            else:
+                self.answered.append(pending)
+
+    def try_send(self, now_ms: int) -> int:
+        """Pass requests for ready nodes to the client; return the longest wait that the other nodes' backoff allows."""
+        self._take_arrived()
+        wait_ms = self._max_poll_timeout_ms
+        unsent = self._unsent
+        if not unsent:
+            return wait_ms
+        if not self._choose_node(now_ms):
+            wait_ms = min(wait_ms, self._retry_backoff_ms)
+        client = self._client
+        for node in list(unsent):
+            if node is None:
+                continue
+            queue = unsent[node]
+            while queue:
+                if not client.ready(node, now_ms):
+                    wait_ms = min(wait_ms, client.poll_delay_ms(node, now_ms))
+                    break
+                pending = queue.popleft()
+                request = client.new_client_request(
+                    node.id_string,
+                    pending.unsent.builder,
+                    pending.created_ms,
+                    True,
+                    pending.timeout_ms,
+                    pending.on_complete,
+                )
+                client.send(request, now_ms)
+                if self.metrics is not None:
+                    self.metrics.record_sent(now_ms - pending.created_ms, now_ms)
+        self._fail_expired(now_ms)
+        self._unsent = {node: queue for node, queue in unsent.items() if queue}
+        return wait_ms
+
+    def _take_arrived(self) -> None:
+        while self._arrived:
+            pending = self._arrived.popleft()
+            self._unsent.setdefault(pending.unsent.node, deque()).append(pending)
+
+    def _choose_node(self, now_ms: int) -> bool:
+        """Give the requests for any node to the least loaded one; return False if none can be connected to.
+
+        They stay with the node, and fail if the connection to it does.
+        """
+        if None in self._unsent:
+            node = self._client.least_loaded_node(now_ms).node
+            if node is None:
+                return False
+            self._unsent.setdefault(node, deque()).extend(self._unsent.pop(None))
+        return True
+
+    def _fail_expired(self, now_ms: int) -> None:
+        for queue in self._unsent.values():
+            while queue and now_ms - queue[0].created_ms > queue[0].timeout_ms:
+                pending = queue.popleft()
+                pending.fail(KafkaTimeoutError(f"a request could not be sent within {pending.timeout_ms} ms"))
+
+    def _check_disconnects(self) -> None:
+        # The client reports the requests that it has sent. These are requests that it does not have yet.
+        for node in list(self._unsent):
+            if node is not None and self.connection_failed(node):
+                error = self._client.authentication_error(node)
+                for pending in self._unsent.pop(node):
+                    pending.fail_disconnected(node.id_string, "the connection was lost", error)
+
+    def _disconnect(self, node: Node) -> None:
+        why = f"the connection to {shown_node(node)} was closed before the request was sent"
+        for pending in self._unsent.pop(node, ()):
+            pending.fail(DisconnectError(why))
+        self._client.disconnect(node.id_string)
+
+    # --- recovery from exceptions ------------------------------------------------------------------------------------
+
+    def end_interrupted_wait(self) -> bool:
+        """Return True if the last call was interrupted while it waited for the network.
+
+        In that case no step was interrupted halfway, and connections and requests remain valid. Thread: application.
+        """
+        with self.lease:
+            if not self.is_broken or not self._client.end_interrupted_wait():
+                return False
+            self.is_broken = False
+            return True
+
+    def reset(self) -> None:
+        """Drop all connections and requests after an unexpected exception. Thread: application."""
+        with self.lease:
+            self._client.drop_connections()
+            for queue in (self._arrived, self.answered, self._pending_disconnects, self._pending_connects):
+                queue.clear()
+            self._unsent = {}
+            self.managers.reset()
+            self.is_broken = False
+
+    # --- nodes and connections -------------------------------------------------------------------------------------
+
+    def is_unavailable(self, node: Node) -> bool:
+        """Return whether ``node`` is disconnected and in its backoff. Needs no lease: these are single lookups."""
+        return self.connection_failed(node) and self._client.connection_delay_ms(node, self._clock.now_ms()) > 0
+
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        """Raise the AuthenticationError of the connection to ``node``, if it has one."""
+        error = self._client.authentication_error(node)
+        if error is not None:
+            raise error
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        with self.lease:
+            return self._client.has_ready_nodes(now_ms)
+
+    def least_loaded_node(self) -> Node | None:
+        """Return the node to use when any will do, or None if no connection is possible now."""
+        with self.lease:
+            return self._client.least_loaded_node(self._clock.now_ms()).node
+
+    def unsent_request_count(self) -> int:
+        """Return the approximate number of unsent requests. Needs no lease."""
+        return len(self._arrived) + sum(map(len, list(self._unsent.values())))
+
+    def pending_request_count(self, node: Node | None = None) -> int:
+        """Return the number of requests without a response, sent or not, of one node or of all."""
+        with self.lease:
+            nodes = [pending.unsent.node for pending in list(self._arrived)]
+            nodes += [of for of, queue in self._unsent.items() for _ in queue]
+            in_flight = self._client.in_flight_request_count(None if node is None else node.id_string)
+            return in_flight + (len(nodes) if node is None else nodes.count(node))
+
+    def has_pending_requests(self, node: Node | None = None) -> bool:
+        """Return whether requests have no response yet. Without a node, this needs no lease."""
+        if node is None:
+            return self._client.in_flight_request_count() > 0 or bool(self._arrived) or bool(self._unsent)
+        return self.pending_request_count(node) > 0
+
+    @property
+    def is_unreachable(self) -> bool:
+        """True if the last attempts to connect to all known nodes have failed."""
+        return self._client.is_unreachable
+
+    def connection_report(self) -> str:
+        """Return which addresses could not be reached and why; empty if there are none."""
+        return self._client.connection_report()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self.lease:
+            self._client.close()
+
 
 T = TypeVar("T")
 

@@ -8,24 +8,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver
-from pykclient.consumer.completed_fetch import Deserializers, FetchBuffer
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_face import ThreadGuard
-from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.coordinator_metrics import METRIC_PREFIX
+from pykclient.consumer.consumer_metadata import ConsumerMetadata, TopicMetadataRequestManager
+from pykclient.consumer.coordinator.group_member import METRIC_PREFIX
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.fetch import UndeliveredRecords
-from pykclient.consumer.fetch_collector import FetchCollector
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy, FetchConfig
+from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector
 from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.partition_assignors import assignor_instances
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.consumer.topic_metadata_request_manager import TopicMetadataRequestManager
-from pykclient.consumer.values import ConsumerInterceptors
+from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, FetchConfig
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics
@@ -42,7 +38,7 @@ if TYPE_CHECKING:
     from pykclient.config.abstract_config import AbstractConfig
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
     from pykclient.consumer.coordinator.group_member import Offsets
-    from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.consumer.subscription_state import FetchPosition
     from pykclient.metrics.sensor import Sensor
     from pykclient.types import Header, TopicPartition
 

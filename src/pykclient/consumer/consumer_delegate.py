@@ -11,10 +11,9 @@ from pykclient.consumer.application_driver import Round, Steps, Wait, client_ins
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import SoleReader
 from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
-from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_manager import RequestFuture, ends_with, timeout_error
-from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.consumer.subscription_state import FetchPosition
+from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError
 from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.record.columns import ColumnMemory

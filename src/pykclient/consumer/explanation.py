@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykclient.consumer.fetch_config import READ_COMMITTED
+from pykclient.consumer.values import READ_COMMITTED
 from pykclient.explanation import counted, page, shown_duration
 from pykclient.network.failures import shown_node
 

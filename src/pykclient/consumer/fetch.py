@@ -25,7 +25,7 @@ from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.fetch_state import FetchPosition
+    from pykclient.consumer.subscription_state import FetchPosition
     from pykclient.record.columns import Columns
 
 #: The end offsets of a fetch without any. Nothing changes them.

@@ -11,7 +11,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from pykclient.consumer.fetch_config import READ_UNCOMMITTED
+from pykclient.consumer.values import READ_UNCOMMITTED
 from pykclient.metrics import Metrics, Sensor
 from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName
 from pykclient.metrics.stats import Avg, Max, Meter, Min, SampledTally, Tally, WindowedCount
@@ -20,8 +20,8 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
+    from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
     from pykclient.network.api_versions import ApiVersions

@@ -10,7 +10,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pykclient.consumer.completed_fetch import CompletedFetch, FetchBuffer
+from pykclient.consumer.fetch_collector import CompletedFetch, FetchBuffer
 from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchSizes, request_metadata_update
 from pykclient.consumer.fetch_session_handler import (
     FetchRequestBuilder,
@@ -18,9 +18,9 @@ from pykclient.consumer.fetch_session_handler import (
     FetchSessionHandler,
     PartitionData,
 )
-from pykclient.consumer.fetch_state import NO_NODE
 from pykclient.consumer.offsets_request_manager import can_validate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.subscription_state import NO_NODE
 from pykclient.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
@@ -45,10 +45,10 @@ from pykclient.protocol.headers import encode_request
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.fetch_config import FetchConfig
     from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
-    from pykclient.consumer.fetch_state import FetchPosition
     from pykclient.consumer.request_manager import RequestFuture
+    from pykclient.consumer.subscription_state import FetchPosition
+    from pykclient.consumer.values import FetchConfig
     from pykclient.network.client_request import ClientRequest, ClientResponse, Repetitions
     from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -22,7 +22,7 @@ from pykclient.protocol.wire import Reader, Writer
 from pykclient.types import TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.fetch_config import FetchConfig
+    from pykclient.consumer.values import FetchConfig
     from pykclient.protocol.message import Response
     from pykclient.protocol.wire import BytesLike
 

@@ -20,9 +20,8 @@ from pykclient.consumer.consumer_face import (
     ConsumerFace,
     OffsetCommitFuture,
 )
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.iteration import ArrowReader, ColumnDecoder, Iteration
-from pykclient.consumer.values import GroupMembershipOperation, SubscriptionPattern
+from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation, SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.network.environment import Environment
 from pykclient.types import (

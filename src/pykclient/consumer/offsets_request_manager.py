@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.fetch_config import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
-from pykclient.consumer.fetch_state import FetchPosition
 from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
+from pykclient.consumer.subscription_state import FetchPosition
+from pykclient.consumer.values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from pykclient.errors import (
     InvalidMetadataError,
     KafkaError,
@@ -31,9 +31,9 @@ from pykclient.types import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Node, OffsetAndTimest
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
     from pykclient.consumer.fetch_context import FetchContext
-    from pykclient.consumer.fetch_state import LogTruncation
+    from pykclient.consumer.subscription_state import LogTruncation
+    from pykclient.consumer.values import AutoOffsetResetStrategy
     from pykclient.log_context import PrefixLogger
     from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse

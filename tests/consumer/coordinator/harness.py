@@ -9,16 +9,13 @@ from typing import Any
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator import consumer_group_protocol
-from pykclient.consumer.coordinator.classic_membership_manager import ClassicMember
+from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator, HeartbeatThread
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
-from pykclient.consumer.fetch_state import FetchPosition
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.partition_assignors import (
     Assignment,
     ConsumerPartitionAssignor,
@@ -26,8 +23,8 @@ from pykclient.consumer.partition_assignors import (
     Subscription,
 )
 from pykclient.consumer.request_manager import UnsentRequest
-from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.consumer.values import ConsumerInterceptors, ConsumerRebalanceListener
+from pykclient.consumer.subscription_state import FetchPosition, SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, ConsumerRebalanceListener
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest, ClientResponse
@@ -291,7 +288,7 @@ def join(
     """Return a JoinGroup response; with ``subscriptions`` of members, that of the leader."""
     members = [
         JoinGroupResponse.JoinGroupResponseMember(
-            member_id=name, metadata=consumer_group_protocol.serialize_subscription(Subscription(topics))
+            member_id=name, metadata=classic_assignment.serialize_subscription(Subscription(topics))
         )
         for name, topics in (subscriptions or {}).items()
     ]
@@ -308,7 +305,7 @@ def join(
 
 
 def sync(*partitions: TopicPartition, error: int = NONE, protocol: str | None = "range") -> SyncGroupResponse:
-    assignment = b"" if error else consumer_group_protocol.serialize_assignment(Assignment(partitions))
+    assignment = b"" if error else classic_assignment.serialize_assignment(Assignment(partitions))
     return SyncGroupResponse(
         error_code=error, assignment=assignment, protocol_type="consumer" if not error else None, protocol_name=protocol
     )

@@ -14,8 +14,13 @@ from pykclient.consumer.coordinator.classic_membership import (
     SESSION_EXPIRED,
     ClassicMembership,
 )
-from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, STABLE, UNJOINED, Generation
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+from pykclient.consumer.coordinator.membership import (
+    PREPARING_REBALANCE,
+    STABLE,
+    UNJOINED,
+    Generation,
+    GroupRebalanceConfig,
+)
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from tests.support.mock_clock import MockClock

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import consumer_group_protocol
-from pykclient.consumer.coordinator.classic_membership_manager import ClassicMembershipManager
-from pykclient.consumer.coordinator.member_state import (
+from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
+from pykclient.consumer.coordinator.membership import (
     ASSIGNING,
     COMMITTING,
     DISTRIBUTING,
@@ -145,9 +145,7 @@ def test_leader_assigns_partitions_to_all_members(rebalance: Rebalance) -> None:
     assert rebalance.poll() == []
     rebalance.advance()
     message = message_of(rebalance.request())
-    given = {
-        one.member_id: consumer_group_protocol.deserialize_assignment(one.assignment) for one in message.assignments
-    }
+    given = {one.member_id: classic_assignment.deserialize_assignment(one.assignment) for one in message.assignments}
     assert {member: one.partitions for member, one in given.items()} == {MEMBER: [TP0], "member-2": [TP1]}
 
 

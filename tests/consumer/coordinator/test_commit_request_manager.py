@@ -11,7 +11,7 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
-from pykclient.consumer.coordinator.member_state import STABLE, UNJOINED
+from pykclient.consumer.coordinator.membership import STABLE, UNJOINED
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import (
     CommitFailedError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.committed_offsets_request_manager import CommittedOffsets
+from pykclient.consumer.coordinator.commit_request_manager import CommittedOffsets
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     GroupAuthorizationError,

@@ -24,7 +24,7 @@ from pykclient.consumer.coordinator.consumer_membership import (
     LocalAssignment,
     move,
 )
-from pykclient.consumer.coordinator.member_state import MemberState
+from pykclient.consumer.coordinator.membership import MemberState
 from pykclient.errors import IllegalStateError
 from tests.consumer.responses import topic_id
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
+from pykclient.consumer.coordinator.consumer_rebalance import ConsumerMembershipManager
 from pykclient.consumer.coordinator.group_member import Offsets
-from pykclient.consumer.coordinator.member_state import MemberState
+from pykclient.consumer.coordinator.membership import MemberState
 from pykclient.consumer.values import GroupMembershipOperation, SubscriptionPattern
 from pykclient.errors import (
     CommitFailedError,

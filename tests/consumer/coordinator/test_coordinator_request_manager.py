@@ -6,7 +6,7 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.member_state import Generation
+from pykclient.consumer.coordinator.membership import Generation
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import (
     AuthenticationError,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.member_state import Generation
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+from pykclient.consumer.coordinator.membership import Generation, GroupRebalanceConfig
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.wire import Reader, Writer

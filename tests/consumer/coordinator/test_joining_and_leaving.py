@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.member_state import (
+from pykclient.consumer.coordinator.membership import (
     COMPLETING_REBALANCE,
     NO_GENERATION,
     PREPARING_REBALANCE,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator.heartbeat_request_manager import LeaveGroupRequestManager
-from pykclient.consumer.coordinator.member_state import PREPARING_REBALANCE, UNJOINED, Generation
+from pykclient.consumer.coordinator.classic_membership import LeaveGroupRequestManager
+from pykclient.consumer.coordinator.membership import PREPARING_REBALANCE, UNJOINED, Generation
 from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError

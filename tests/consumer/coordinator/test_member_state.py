@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from pykclient.consumer.coordinator.member_state import (
+from pykclient.consumer.coordinator.membership import (
     ASSIGNING,
     COMPLETING_REBALANCE,
     NO_GENERATION,

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
 from pykclient.consumer.share.acknowledgements import GAP, AcknowledgeType
 from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
 from pykclient.consumer.share.share_consumer import ShareConsumerComponents
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import (
     InvalidRecordStateError,
     InvalidShareSessionEpochError,

@@ -19,7 +19,7 @@ _TESTS = (
 
 _CONSUMER = "consumer/share/share_consumer"
 _REQUESTS = "consumer/share/share_consume_request_manager"
-_SESSION = "consumer/share/share_session_handler"
+_SESSION = "consumer/share/share_consume_request_manager"
 _FETCH = "consumer/share/share_fetch"
 _COMPLETED = "consumer/share/share_fetch"
 _MEMBER = "consumer/share/share_coordinator"

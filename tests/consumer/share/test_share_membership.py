@@ -25,14 +25,12 @@ from pykclient.consumer.coordinator.consumer_membership import (
     ConsumerMembership,
     move,
 )
-from pykclient.consumer.coordinator.member_state import MemberState
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, MemberState
 from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.share.share_coordinator import ShareHeartbeatRequestManager, ShareMembershipManager
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.consumer.values import GroupMembershipOperation
+from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
 from pykclient.errors import DisconnectError, GroupAuthorizationError, TopicAuthorizationError, UnknownMemberIdError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics

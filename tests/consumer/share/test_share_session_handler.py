@@ -9,8 +9,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pykclient.consumer.share.acknowledgements import Acknowledgements
+from pykclient.consumer.share.share_consume_request_manager import FINAL_EPOCH, ShareSessionHandler
 from pykclient.consumer.share.share_fetch import ShareFetchConfig
-from pykclient.consumer.share.share_session_handler import FINAL_EPOCH, ShareSessionHandler
 from pykclient.errors import (
     BrokerError,
     DisconnectError,

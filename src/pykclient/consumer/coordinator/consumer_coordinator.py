@@ -11,22 +11,32 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
-from pykclient.consumer.application_driver import ApplicationEvents, Round, Steps, Wait, metadata_update, result_of
-from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager, OffsetCommitCallback, shown
-from pykclient.consumer.coordinator.committed_offsets_request_manager import (
+from pykclient.consumer.application_driver import (
+    ApplicationEvents,
+    NetworkClientDelegate,
+    Round,
+    Steps,
+    Wait,
+    metadata_update,
+    result_of,
+)
+from pykclient.consumer.coordinator.commit_request_manager import (
+    CommitRequestManager,
     CommittedOffsets,
     CommittedOffsetsRequestManager,
+    OffsetCommitCallback,
+    shown,
 )
-from pykclient.consumer.coordinator.coordinator_metrics import ConsumerCoordinatorMetrics, RebalanceCallbackMetrics
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_member import (
+    ConsumerCoordinatorMetrics,
     CoordinatedConsumer,
     MemberContext,
     Offsets,
+    RebalanceCallbackMetrics,
     RebalanceListenerInvoker,
 )
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import RequestFuture
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
@@ -60,12 +70,12 @@ def new_member(
     """Return a member that has not joined yet, by the protocol of ``config``."""
     if config.group_protocol == CONSUMER:
         from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
-        from pykclient.consumer.coordinator.consumer_membership_manager import ConsumerMembershipManager
+        from pykclient.consumer.coordinator.consumer_rebalance import ConsumerMembershipManager
 
         membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
         return NewMember(membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits))
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
-    from pykclient.consumer.coordinator.classic_membership_manager import ClassicMember
+    from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
 
     classic = ClassicMembership(config, log_context, clock, retry_backoff)
     return NewMember(classic, lambda context, commits: ClassicMember(context, classic, commits))

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from pykclient import errors
 from pykclient.clock import Clock
+from pykclient.consumer.application_driver import NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
 from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.errors import (
     CoordinatorNotAvailableError,

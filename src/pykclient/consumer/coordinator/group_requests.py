@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from pykclient.consumer.coordinator.member_state import Generation
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+from pykclient.consumer.coordinator.membership import Generation, GroupRebalanceConfig
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder, Shortcut
 from pykclient.protocol.message import Request

@@ -14,24 +14,24 @@ from pykclient.consumer import consumer_arguments
 from pykclient.consumer.application_driver import (
     ApplicationCall,
     ApplicationDriver,
+    NetworkClientDelegate,
     Round,
     Steps,
     Transmit,
     Wait,
     client_instance_id,
 )
-from pykclient.consumer.completed_fetch import Deserializers
 from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-from pykclient.consumer.fetch_config import AutoOffsetResetStrategy
-from pykclient.consumer.network_client_delegate import NetworkClientDelegate
+from pykclient.consumer.fetch_collector import Deserializers
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowledge_arguments
 from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
 from pykclient.consumer.share.share_coordinator import ShareCoordinator
 from pykclient.consumer.share.share_fetch import ShareFetch, ShareFetchBuffer, ShareFetchConfig
 from pykclient.consumer.share.share_metrics import KafkaShareConsumerMetrics, ShareFetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics

@@ -12,18 +12,16 @@ from pykclient import errors
 from pykclient.clock import Timer
 from pykclient.consumer.application_driver import Round, Steps, Wait
 from pykclient.consumer.coordinator.consumer_coordinator import HeartbeatThreadOwner
-from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import (
-    ConsumerHeartbeatRequestManager,
-    SentFields,
-)
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
     FENCED,
     RECONCILING,
     STALE,
     UNSUBSCRIBED,
+    ConsumerHeartbeatRequestManager,
     ConsumerMembership,
     LocalAssignment,
+    SentFields,
 )
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_member import names
@@ -41,10 +39,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
+    from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.coordinator.consumer_membership import Beat
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.errors import KafkaError

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pykclient.clock import Clock
     from pykclient.config.abstract_config import AbstractConfig
-    from pykclient.consumer.completed_fetch import Deserializers
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.fetch_collector import Deserializers
     from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
     from pykclient.log_context import LogContext
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.consumer.application_driver import ApplicationEvents
 from pykclient.consumer.consumer_metadata import PatternSubscription
-from pykclient.consumer.coordinator.consumer_heartbeat_request_manager import ConsumerHeartbeatRequestManager
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
     FENCED,
@@ -17,10 +16,10 @@ from pykclient.consumer.coordinator.consumer_membership import (
     RECONCILING,
     STALE,
     UNSUBSCRIBED,
+    ConsumerHeartbeatRequestManager,
     LocalAssignment,
 )
-from pykclient.consumer.coordinator.coordinator_metrics import GroupCoordinatorMetrics
-from pykclient.consumer.coordinator.group_member import moved, names
+from pykclient.consumer.coordinator.group_member import GroupCoordinatorMetrics, moved, names
 from pykclient.consumer.coordinator.membership import raise_first
 from pykclient.consumer.request_manager import NOTHING, PollResult
 from pykclient.types import ConsumerGroupMetadata, TopicPartition

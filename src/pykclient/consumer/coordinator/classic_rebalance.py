@@ -15,12 +15,11 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import ApplicationEvents
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.consumer_group_protocol import ConsumerGroupProtocol
-from pykclient.consumer.coordinator.coordinator_metrics import ClassicMemberMetrics
+from pykclient.consumer.coordinator.classic_assignment import ConsumerGroupProtocol
+from pykclient.consumer.coordinator.classic_membership import HeartbeatRequestManager, LeaveGroupRequestManager
 from pykclient.consumer.coordinator.coordinator_request_manager import handled
-from pykclient.consumer.coordinator.group_member import moved
-from pykclient.consumer.coordinator.heartbeat_request_manager import HeartbeatRequestManager, LeaveGroupRequestManager
-from pykclient.consumer.coordinator.member_state import (
+from pykclient.consumer.coordinator.group_member import ClassicMemberMetrics, moved
+from pykclient.consumer.coordinator.membership import (
     ASSIGNING,
     COMMITTING,
     DISTRIBUTING,
@@ -35,9 +34,9 @@ from pykclient.consumer.coordinator.member_state import (
     SYNCING,
     Generation,
     RebalanceStep,
+    fenced_error,
     step,
 )
-from pykclient.consumer.coordinator.membership import fenced_error
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     DisconnectError,
@@ -51,13 +50,12 @@ from pykclient.network.failures import group_denied
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import Steps
+    from pykclient.consumer.application_driver import NetworkClientDelegate, Steps
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.consumer.network_client_delegate import NetworkClientDelegate
     from pykclient.consumer.request_manager import RequestFuture
     from pykclient.log_context import LogContext
     from pykclient.network.cluster import Cluster
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
     from pykclient.types import ConsumerGroupMetadata, TopicPartition
+
 
 if TYPE_CHECKING:
     Members = Sequence[JoinGroupResponse.JoinGroupResponseMember]
@@ -137,7 +136,7 @@ class GroupProtocol(Protocol):
 
 
 class ClassicMembershipManager:
-    """Runs rebalances of the classic protocol, in the steps of ``member_state``.
+    """Runs rebalances of the classic protocol, in the steps of ``membership``.
 
     Only ``advance`` begins a rebalance, so that it begins inside of ``poll()`` of the application, before that looks
     for records. Thread: application.

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from pykclient.consumer.application_driver import ApplicationCall, Steps
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, RebalanceListenerInvoker, names
-from pykclient.consumer.coordinator.member_state import NO_GENERATION, Generation
-from pykclient.consumer.coordinator.membership import raise_first
+from pykclient.consumer.coordinator.membership import NO_GENERATION, Generation, raise_first
 from pykclient.consumer.partition_assignors import (
     COOPERATIVE,
     EAGER,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.log_context import LogContext
     from pykclient.protocol.messages.join_group import JoinGroupResponse
+
 
 PROTOCOL_TYPE = "consumer"
 #: 1 added owned partitions (KIP-429), 2 the generation id, 3 the rack (KIP-881).
