@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +18,11 @@ from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchCon
 from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.record import MemoryRecords, Record, columns
+from pykclient.record import Compression, MemoryRecords, Record, columns
 from pykclient.record.arrow import record_batch
 from pykclient.record.columns import COLUMN_NAMES, Columns
+from pykclient.record.compression import GzipCompression
+from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.record_batch import MAX_INT64, crc32c
 from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data
@@ -27,11 +31,22 @@ from tests.record.strategies import build, legacy_batches, v2_batches
 from tests.support.twins import both_forms
 
 PYTHON, COMPILED = zip(
-    *(both_forms("pykclient.record.columns", name) for name in ("decode_rows", "decode_batches")), strict=True
+    *(both_forms("pykclient.record.columns", name) for name in ("ColumnCursor", "decode_batches")), strict=True
 )
 
 #: The ways to decode: pure Python, compiled batch by batch, and compiled for as many batches at once as possible.
 WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
+
+
+@contextlib.contextmanager
+def decoding(way: Any) -> Iterator[None]:
+    """Let batches be decoded in one of WAYS."""
+    before = columns.ColumnCursor, columns.decode_batches
+    vars(columns)["ColumnCursor"], columns.decode_batches = way
+    try:
+        yield
+    finally:
+        vars(columns)["ColumnCursor"], columns.decode_batches = before
 
 
 def completed(records: bytes, aborted: list[tuple[int, int]], offset: int) -> CompletedFetch:
@@ -68,9 +83,7 @@ def read(
     """
     seen: list[Any] = []
     left = [*ends, MAX_INT64]
-    before = columns.decode_rows, columns.decode_batches
-    columns.decode_rows, columns.decode_batches = way
-    try:
+    with decoding(way):
         failures = 0
         while not fetch.is_consumed and failures < 2:
             target = Columns(names, max_bytes, views)
@@ -86,8 +99,6 @@ def read(
         fetch.drain()
         seen.append((fetch._records_read, fetch._bytes_read))
         return seen
-    finally:
-        columns.decode_rows, columns.decode_batches = before
 
 
 @st.composite
@@ -95,13 +106,17 @@ def answers(draw: st.DrawFn) -> bytes:
     """Draw batches of all kinds, with offsets in or out of order."""
     parts = []
     offset = 0
-    for kind in draw(st.lists(st.sampled_from("pptmlv"), min_size=1, max_size=7)):
+    for kind in draw(st.lists(st.sampled_from("pptmlvcc"), min_size=1, max_size=7)):
         count = draw(st.integers(1, 4))
         producer_id = draw(st.integers(1, 2))
         values = [draw(st.none() | st.binary(max_size=20)) for _ in range(count)]
         epoch = draw(st.integers(1, 2))
         if kind == "p":
             parts.append(batch(offset, values, epoch=epoch))
+        elif kind == "c":
+            plain = [Record(offset + i, 5, None, value) for i, value in enumerate(values)]
+            codec = Compression.of(draw(st.sampled_from(("gzip", "zstd"))))
+            parts.append(build(plain, compression=codec, partition_leader_epoch=epoch))
         elif kind == "t":
             parts.append(batch(offset, values, producer_id=producer_id, transactional=True, epoch=epoch))
         elif kind == "m":
@@ -210,9 +225,7 @@ def test_up_to_an_offset(way: Any) -> None:
     # Compacted batches have gaps between and after their records.
     sparse = b"".join(batch(start, [b"v"] * 2) for start in (0, 4, 8, 12, 20))
     config = FetchConfig()
-    before = columns.decode_rows, columns.decode_batches
-    columns.decode_rows, columns.decode_batches = way
-    try:
+    with decoding(way):
         for end in range(25):
             fetch = completed(sparse, [], 0)
             target = Columns(["offset"])
@@ -223,28 +236,48 @@ def test_up_to_an_offset(way: Any) -> None:
             rest = Columns(["offset"])
             fetch.fetch_columns(config, rest, 100)
             assert len(offsets) + rest.rows == 10
-    finally:
-        columns.decode_rows, columns.decode_batches = before
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_batch_beyond_the_end_is_not_decompressed(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = batch(0, [b"a"] * 3) + batch(3, [b"b"] * 3)
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_batch_beyond_the_end_is_not_decompressed(way: Any, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = b"".join(
+        build([Record(start + i, 5, None, b"v") for i in range(3)], compression=Compression.of(codec))
+        for start in (0, 3)
+    )
     opened: list[int] = []
-    real = columns.ColumnCursor._open
+    real = DefaultRecordBatch.record_view
 
-    def open_batch(cursor: Any) -> None:
-        opened.append(cursor._base_offset)
-        real(cursor)
+    def record_view(batch: DefaultRecordBatch, limit: int) -> bytes | memoryview:
+        opened.append(batch.base_offset)
+        return real(batch, limit)
 
-    monkeypatch.setattr(columns.ColumnCursor, "_open", open_batch)
-    monkeypatch.setattr(columns, "decode_rows", way[0])
-    monkeypatch.setattr(columns, "decode_batches", PYTHON[1])
+    monkeypatch.setattr(DefaultRecordBatch, "record_view", record_view)
     fetch = completed(records, [], 0)
-    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 3
-    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 0
-    assert opened == [0]
-    assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 4) == 1
+    with decoding((way[0], PYTHON[1])):
+        assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 3
+        assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 3) == 0
+        assert opened == [0]
+        assert fetch.fetch_columns(FetchConfig(), Columns(), 100, 4) == 1
+
+
+def test_batch_that_a_call_does_not_read_whole_is_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small calls on one large batch would otherwise take quadratic time."""
+    records = build([Record(i, 5, None, b"v") for i in range(100)], compression=Compression.of("gzip"))
+    decompressed: list[int] = []
+    real = GzipCompression.decompress
+
+    def decompress(codec: GzipCompression, data: Any, magic: int = 2, limit: int = 1 << 20) -> bytes:
+        decompressed.append(len(data))
+        return real(codec, data, magic, limit)
+
+    monkeypatch.setattr(GzipCompression, "decompress", decompress)
+    for way in WAYS:
+        fetch = completed(records, [], 0)
+        with decoding(way):
+            assert [fetch.fetch_columns(FetchConfig(), Columns(), 30) for _ in range(4)] == [30, 30, 30, 10]
+        assert len(decompressed) == 1
+        decompressed.clear()
 
 
 def test_views_of_a_response_share_one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:

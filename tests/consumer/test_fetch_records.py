@@ -33,12 +33,13 @@ WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
 @contextlib.contextmanager
 def decoding(way: Any) -> Iterator[None]:
     """Let batches be decoded in one of WAYS."""
-    before = default_record_batch.RecordCursor, record_cursor.decode_batches
-    vars(default_record_batch)["RecordCursor"], record_cursor.decode_batches = way
+    names = vars(default_record_batch)
+    before = names["RecordCursor"], record_cursor.decode_batches
+    names["RecordCursor"], record_cursor.decode_batches = way
     try:
         yield
     finally:
-        vars(default_record_batch)["RecordCursor"], record_cursor.decode_batches = before
+        names["RecordCursor"], record_cursor.decode_batches = before
 
 
 @pytest.fixture(params=WAYS, ids=("python", "batch by batch", "at once"))

@@ -9,15 +9,14 @@ from random import Random
 from typing import Any
 
 from pykclient.errors import CorruptRecordError
-from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, columns
-from pykclient.record.columns import ColumnCursor, Columns
+from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder
+from pykclient.record.columns import Columns
 from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, DefaultRecordBatch
 from pykclient.record.record_batch import MAX_INT64, RECORD_BATCH_OVERHEAD, crc32c
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.fuzz.protocol_targets import outcome
 from tests.fuzz.target import Input, Target, number
 from tests.record.column_state import state
-from tests.record.cursors import CompiledCursor, PythonCursor
 from tests.record.test_hostile import batch_around
 from tests.support.twins import both_forms
 
@@ -28,7 +27,8 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LIMIT = 1 << 16
 
 
-_DECODERS = both_forms("pykclient.record.columns", "decode_rows")
+_RECORD_CURSORS = both_forms("pykclient.record.record_cursor", "RecordCursor")
+_COLUMN_CURSORS = both_forms("pykclient.record.columns", "ColumnCursor")
 
 
 def _history(cursor: Any, step: int) -> Iterator[Any]:
@@ -43,13 +43,9 @@ def _history(cursor: Any, step: int) -> Iterator[Any]:
 
 def _column_history(batch: Any, twin: Any, step: int, *, views: bool) -> Iterator[Any]:
     target = Columns(None, LIMIT, views)
-    cursor = ColumnCursor(batch, "t", 0, 0, LIMIT)
+    cursor = twin(batch, "t", 0, 0, LIMIT)
     while not cursor.exhausted:
-        before, columns.decode_rows = columns.decode_rows, twin
-        try:
-            added = outcome(partial(cursor.read_into, target, step), CorruptRecordError)
-        finally:
-            columns.decode_rows = before
+        added = outcome(partial(cursor.read_into, target, step), CorruptRecordError)
         yield added, cursor.next_offset, cursor.bytes_read, cursor.records_read, state(target)
         if isinstance(added, tuple):
             break
@@ -77,14 +73,14 @@ def _read_batch(batch: Any, step: int) -> None:
         offsets = [record.offset for record in records if record.offset >= 0]
     del records
     if isinstance(batch, DefaultRecordBatch):
-        one, other = (_history(kind(batch, _OWNER, 0, LIMIT), step) for kind in (CompiledCursor, PythonCursor))
+        one, other = (_history(kind(batch, _OWNER, 0, LIMIT), step) for kind in _RECORD_CURSORS)
         steps = _equal(one, other)
     else:
         steps = _history(batch.cursor(_OWNER, 0, LIMIT), step)
     found = [each.offset for found, *_ in steps if isinstance(found, list) for each in found]
     assert offsets in (None, found)
     for views in (False, True):
-        one, other = (_column_history(batch, twin, step, views=views) for twin in _DECODERS)
+        one, other = (_column_history(batch, twin, step, views=views) for twin in _COLUMN_CURSORS)
         for _ in _equal(one, other):
             pass
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pykclient.record.columns import BinaryBuffers, Columns, HeadersBuffers, ViewBuffers
+from pykclient.record.record_batch import Buffer
 
 
 def state(target: Columns) -> Any:
@@ -17,9 +19,12 @@ def state(target: Columns) -> Any:
             validity = start(column.validity, (column.rows + 7) // 8)
             about = column.rows, column.null_count, validity
             if isinstance(column, ViewBuffers):
-                return *about, start(column.views, 16 * column.rows), [bytes(source) for source in column.sources]
+                return *about, start(column.views, 16 * column.rows), [*map(partial(of_source, column), column.sources)]
             return *about, start(column.offsets, 4 * (column.rows + 1)), start(column.data, column.data_size)
         return None if column is None else start(column, 8 * target.rows)
+
+    def of_source(column: ViewBuffers, source: Buffer) -> bytes:
+        return start(column.data, column.data_size) if source is column.data else bytes(source)
 
     def start(buffer: bytearray, size: int) -> bytes:
         assert len(buffer) >= size

@@ -12,7 +12,6 @@ from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaErro
 from pykclient.record import Compression, MemoryRecords, Record, arrow, columns
 from pykclient.record.columns import (
     COLUMN_NAMES,
-    ColumnCursor,
     ColumnMemory,
     Columns,
     ViewBuffers,
@@ -22,16 +21,16 @@ from tests.record.column_state import state
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 from tests.support.twins import both_forms
 
-TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "decode_rows"), strict=True))
+TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "ColumnCursor"), strict=True))
 
 
 @pytest.fixture(params=TWINS)
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "decode_rows", TWINS[request.param])
+    monkeypatch.setattr(columns, "ColumnCursor", TWINS[request.param])
 
 
-def cursor_of(batch: Any, from_offset: int = 0) -> ColumnCursor:
-    return ColumnCursor(batch, "orders", 3, from_offset, 1 << 28)
+def cursor_of(batch: Any, from_offset: int = 0) -> columns.ColumnCursor:
+    return columns.ColumnCursor(batch, "orders", 3, from_offset, 1 << 28)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Record]:
@@ -53,23 +52,19 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
 def read(batch: Any, twin: Any, from_offset: int, step: int, max_bytes: int, names: Any, views: bool) -> list[Any]:
     """Return the results of a cursor on the batch, step by step, until it ends or has failed twice."""
     seen: list[Any] = []
-    before, columns.decode_rows = columns.decode_rows, twin
-    try:
-        target = Columns(names, max_bytes, views)
-        cursor = cursor_of(batch, from_offset)
-        failures = 0
-        while not cursor.exhausted and failures < 2:
-            try:
-                added: Any = cursor.read_into(target, step)
-            except KafkaError as error:
-                failures += 1
-                added = repr(error)
-            seen.append((added, cursor.next_offset, cursor.bytes_read, cursor.records_read, state(target)))
-            if target.is_full:
-                target = Columns(names, max_bytes, views)
-        return seen
-    finally:
-        columns.decode_rows = before
+    target = Columns(names, max_bytes, views)
+    cursor = twin(batch, "orders", 3, from_offset, 1 << 28)
+    failures = 0
+    while not cursor.exhausted and failures < 2:
+        try:
+            added: Any = cursor.read_into(target, step)
+        except KafkaError as error:
+            failures += 1
+            added = repr(error)
+        seen.append((added, cursor.next_offset, cursor.bytes_read, cursor.records_read, state(target)))
+        if target.is_full:
+            target = Columns(names, max_bytes, views)
+    return seen
 
 
 batches = v2_batches() | legacy_batches()
@@ -81,15 +76,11 @@ def test_columns_equal_records_read_one_by_one(
     records_and_data: tuple[list[Record], bytes], step: int, views: bool, name: str
 ) -> None:
     records, data = records_and_data
-    before, columns.decode_rows = columns.decode_rows, TWINS[name]
-    try:
-        target = Columns(views=views)
-        for batch in MemoryRecords(data).batches():
-            cursor = cursor_of(batch)
-            while not cursor.exhausted:
-                assert cursor.read_into(target, step) <= step
-    finally:
-        columns.decode_rows = before
+    target = Columns(views=views)
+    for batch in MemoryRecords(data).batches():
+        cursor = TWINS[name](batch, "orders", 3, 0, 1 << 28)
+        while not cursor.exhausted:
+            assert cursor.read_into(target, step) <= step
     result = arrow.record_batch(target)
     assert rows_of(result) == records
     assert result.schema == arrow.schema(views=views)
@@ -186,21 +177,33 @@ class TestBothTwins:
         assert target.keys.sources == []  # short values are stored in their views
 
     @pytest.mark.parametrize("codec", CODECS)
-    def test_views_share_one_decompressed_buffer(self, codec: str) -> None:
+    def test_decompressed_values_are_copied_into_one_buffer_for_views(self, codec: str) -> None:
         target = Columns(["value"], views=True)
         cursor = cursor_of(batch_of(50, compression=Compression.of(codec)))
         while not cursor.exhausted:
             cursor.read_into(target, 7)
         assert isinstance(target.values, ViewBuffers)
         assert len(target.values.sources) == 1
+        assert (target.values.sources[0] is target.values.data) == (codec != "none")
         values = arrow.record_batch(target)["value"]
         assert values.to_pylist() == [b"a value of the record %d" % i for i in range(50)]
+
+    def test_views_of_plain_and_compressed_batches_stand_in_one_column(self) -> None:
+        target = Columns(["value"], views=True)
+        codecs = ("none", "gzip", "gzip", "none", "gzip")
+        for codec in codecs:
+            cursor_of(batch_of(2, compression=Compression.of(codec))).read_into(target, 100)
+        assert isinstance(target.values, ViewBuffers)
+        assert [source is target.values.data for source in target.values.sources] == [False, True, False]
+        values = arrow.record_batch(target)["value"]
+        values.validate(full=True)
+        assert values.to_pylist() == [b"a value of the record %d" % i for _ in codecs for i in range(2)]
 
     def test_columns_hold_many_batches_and_partitions(self) -> None:
         target = Columns()
         for partition, count in ((0, 2), (1, 3), (1, 1)):
-            cursor = ColumnCursor(batch_of(count, partition_leader_epoch=7 if partition else -1), "t", partition, 0, 99)
-            cursor.read_into(target, 100)
+            batch = batch_of(count, partition_leader_epoch=7 if partition else -1)
+            columns.ColumnCursor(batch, "t", partition, 0, 99).read_into(target, 100)
         result = arrow.record_batch(target)
         result.validate(full=True)
         assert result["partition"].to_pylist() == [0, 0, 1, 1, 1, 1]

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient.errors import KafkaError
-from pykclient.record import MemoryRecords, Record, columns
-from pykclient.record.columns import ColumnCursor, Columns
+from pykclient.record import MemoryRecords, Record
+from pykclient.record.columns import Columns
 from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.lines import BASE64, HEX, JSON, PLAIN, LineBuffer, Piece, delimited, json_object
 from tests.record.column_state import state
 from tests.record.strategies import build, legacy_batches, v2_batches
 from tests.support.twins import both_forms
 
-TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "decode_rows"), strict=True))
+TWINS = dict(zip(("python", "c"), both_forms("pykclient.record.columns", "ColumnCursor"), strict=True))
 
 texts = st.sampled_from([b"", b"\n", b"=", b"\r\n", b" -> ", b"null" * 40])
 pieces = st.lists(
@@ -81,24 +81,20 @@ PLAIN_LINE = [
 def read(batch: Any, twin: Any, lines: LineBuffer, step: int, max_bytes: int) -> list[Any]:
     """Return what a cursor adds to the lines, step by step, until the batch ends or has failed twice."""
     seen: list[Any] = []
-    before, columns.decode_rows = columns.decode_rows, twin
-    try:
-        target = Columns((), max_bytes, lines=lines)
-        cursor = ColumnCursor(batch, "orders", 3, 0, 1 << 28)
-        failures = 0
-        while not cursor.exhausted and failures < 2:
-            try:
-                added: Any = cursor.read_into(target, step)
-            except KafkaError as error:
-                failures += 1
-                added = repr(error)
-            seen.append((added, cursor.next_offset, state(target)))
-            if target.is_full:
-                lines.clear()
-                target = Columns((), max_bytes, lines=lines)
-        return seen
-    finally:
-        columns.decode_rows = before
+    target = Columns((), max_bytes, lines=lines)
+    cursor = twin(batch, "orders", 3, 0, 1 << 28)
+    failures = 0
+    while not cursor.exhausted and failures < 2:
+        try:
+            added: Any = cursor.read_into(target, step)
+        except KafkaError as error:
+            failures += 1
+            added = repr(error)
+        seen.append((added, cursor.next_offset, state(target)))
+        if target.is_full:
+            lines.clear()
+            target = Columns((), max_bytes, lines=lines)
+    return seen
 
 
 def text_of(data: bytes, name: str, lines: LineBuffer, step: int) -> bytes:

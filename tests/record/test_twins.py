@@ -24,11 +24,11 @@ from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVE
 from pykclient.record.record_cursor import RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
 from tests.consumer.responses import marker
-from tests.record.cursors import CompiledCursor, PythonCursor
 from tests.record.strategies import CODECS, build, headers, nullable_bytes, record_lists, v2_batches
 from tests.support.examples import examples
 from tests.support.twins import both_forms, compiled_form
 
+PythonCursor, CompiledCursor = both_forms("pykclient.record.record_cursor", "RecordCursor")
 OWNER = CursorOwner("orders", 3)
 MIN_INT32, MIN_INT64 = -MAX_INT32 - 1, -MAX_INT64 - 1
 
@@ -353,7 +353,8 @@ def test_interrupted_deserializer_loses_no_record(kind: type[RecordCursor]) -> N
 
 def compiled_records(owner: CursorOwner = OWNER, value: bytes = b"v") -> list[ConsumerRecord[Any, Any]]:
     data = build([Record(offset, 5, b"k", value, (("h", b"x"),)) for offset in range(50)])
-    return CompiledCursor(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20).next_records(100)
+    cursor: RecordCursor = CompiledCursor(DefaultRecordBatch(memoryview(data)), owner, 0, 1 << 20)
+    return cursor.next_records(100)
 
 
 @pytest.mark.parametrize("headers", [(), (("a", b"b"), ("c", None))])

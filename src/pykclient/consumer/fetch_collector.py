@@ -17,7 +17,6 @@ from pykclient.consumer.values import READ_COMMITTED
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, RecordDeserializationError
 from pykclient.network.failures import topics_denied
 from pykclient.record import columns as record_columns, record_cursor
-from pykclient.record.columns import ColumnCursor
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT64, CursorOwner, Deserializer, crc32c
 from pykclient.serialization import BYTES
@@ -61,7 +60,7 @@ def _function(deserializer: Any) -> Deserializer | None:
 
 
 if TYPE_CHECKING:
-    AnyCursor = Cursor | ColumnCursor
+    AnyCursor = Cursor | record_columns.ColumnCursor
 #: The type in a control record's key, after two bytes of version.
 _ABORT = b"\x00\x00"
 
@@ -262,14 +261,18 @@ class CompletedFetch:
         Otherwise this is ``fetch_records`` without deserializers. The two may alternate.
         """
 
-        def open_cursor(batch: RecordBatch) -> ColumnCursor:
-            return ColumnCursor(batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes)
+        def open_cursor(batch: RecordBatch) -> record_columns.ColumnCursor:
+            return record_columns.ColumnCursor(
+                batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes
+            )
 
         def read(cursor: Any, wanted: int) -> int:
             count: int = cursor.read_into(columns, wanted, end_offset)
             return count
 
         def read_ahead(wanted: int) -> int:
+            if columns.is_full:
+                return 0
             count, is_inside = self._read_ordinary_batches(config, columns, wanted, end_offset)
             if is_inside:
                 self._cursor = self._next_cursor(config, open_cursor)
@@ -356,6 +359,7 @@ class CompletedFetch:
             partition,
             columns,
             wanted,
+            config.max_decompressed_bytes,
             end_offset,
         )
         self._records_read += columns.rows - rows

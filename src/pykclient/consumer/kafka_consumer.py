@@ -301,8 +301,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
         ``columns`` names the columns to build (default: all): topic (a dictionary), partition, offset, timestamp (ms,
         UTC; null if there is none), timestamp_type (0: created, 1: appended, -1: none), key, value, headers (a list of
         key and value), leader_epoch (null if unknown). Keys and values are the bytes that were sent; deserializers are
-        not called. With ``binary_view`` they are views of the received or decompressed buffers, which stay in memory
-        while an array refers to them.
+        not called. With ``binary_view`` they are views: of the received buffers, or of a copy if they were compressed.
+        The buffers stay in memory while an array refers to them.
 
         ``until`` maps partitions to end offsets. Records from the end offset on are not returned, and a partition that
         has no records before it is paused. Its position is then at or after the end offset, even if no record has that

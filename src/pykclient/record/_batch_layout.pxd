@@ -23,6 +23,7 @@ cdef struct Header:
     int32_t leader_epoch
     int32_t count
     uint32_t checksum
+    int codec  # 0: not compressed
     bint has_append_time
 
 
@@ -35,7 +36,7 @@ cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
 
 
 cdef inline bint read_header(const uint8_t *start, Py_ssize_t left, bint takes_transactional, Header *header) noexcept nogil:
-    """Read the header of a batch that needs no decision, whole and uncompressed, except for its checksum.
+    """Read the header of a batch that needs no decision, except for its checksum and its codec, and is whole.
 
     Return false for any other of the ``left`` bytes from ``start`` on.
     """
@@ -49,7 +50,7 @@ cdef inline bint read_header(const uint8_t *start, Py_ssize_t left, bint takes_t
     if header.size < HEADER_SIZE or header.size > left or start[16] != 2 or header.count <= 0:
         return False
     attributes = start[22]
-    if attributes & (COMPRESSION_MASK | CONTROL_FLAG):
+    if attributes & CONTROL_FLAG:
         return False
     if attributes & TRANSACTIONAL_FLAG and not takes_transactional:
         return False
@@ -62,6 +63,7 @@ cdef inline bint read_header(const uint8_t *start, Py_ssize_t left, bint takes_t
     header.checksum = read_uint32(start + 17)
     header.base_timestamp = read_int64(start + 27)
     header.max_timestamp = read_int64(start + 35)
+    header.codec = attributes & COMPRESSION_MASK
     header.has_append_time = attributes & LOG_APPEND_TIME_FLAG
     return True
 

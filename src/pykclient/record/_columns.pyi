@@ -1,1 +1,1 @@
-from pykclient.record.columns import decode_batches as decode_batches, decode_rows as decode_rows
+from pykclient.record.columns import ColumnCursor as ColumnCursor, decode_batches as decode_batches

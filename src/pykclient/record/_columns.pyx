@@ -1,7 +1,8 @@
 """The compiled form of ``columns.py``: batches into columns. For columns into batches there is ``_row_columns.pyx``.
 
-Both functions stop before anything broken or unusual, and Python continues, so that errors are raised in one place. They keep the GIL: a batch takes microseconds, while getting the GIL back from a CPU-bound thread takes
-milliseconds.
+It stops before anything broken or unusual, and the Python form continues from there, so that errors are raised in one
+place. It knows nothing of the Python form but its public interface. It keeps the GIL: a batch takes microseconds, while
+getting the GIL back from a CPU-bound thread takes milliseconds.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -15,7 +16,9 @@ from pykclient.record._batch_layout cimport HEADER_SIZE, Header, is_cut_off, rea
 from pykclient.record._line_text cimport Program, begin_program, has_valid_names, text_bound, write_text
 from pykclient.record._record_layout cimport Fields, add, read_bytes, read_record
 
-from pykclient.record.columns import decode_rows as decode_rows_python
+from pykclient.errors import CorruptRecordError, KafkaError, UnsupportedCompressionTypeError
+from pykclient.record.columns import ColumnCursor as PythonCursor
+from pykclient.record.compression import decompressed
 
 cdef enum:
     # Length, attributes, timestamp, offset, key, value and headers have at least one byte each.
@@ -73,10 +76,11 @@ cdef inline void put_int64(Out *out, int64_t value) noexcept nogil:
 
 
 cdef struct BytesOut:
-    # BinaryBuffers with `places` as offsets, or ViewBuffers with `places` as views; NULL for None.
+    # BinaryBuffers with `places` as offsets, or ViewBuffers with `places` as views; NULL for None. Views without `data`
+    # refer to the source, others to `data`.
     void *column
     bint is_view
-    bint is_referenced  # true if any view refers to the source
+    bint is_referenced  # true if any view refers to the source, or to `data`
     Out places
     Out data
     Out validity
@@ -85,7 +89,8 @@ cdef struct BytesOut:
     int32_t source  # the number of the source in views
 
 
-cdef int begin_bytes(BytesOut *out, object column, bint is_view) except -1:
+cdef int begin_bytes(BytesOut *out, object column, bint is_view, object source) except -1:
+    """Begin a column. Views refer to ``source``; None means to copy what they refer to."""
     out.column = out.places.object = out.data.object = out.validity.object = NULL
     if column is None:
         return 0
@@ -97,8 +102,10 @@ cdef int begin_bytes(BytesOut *out, object column, bint is_view) except -1:
     begin(&out.validity, column.validity, (out.rows + 7) >> 3)
     if is_view:
         begin(&out.places, column.views, 16 * out.rows)
+        out.source = column.next_index(source)
     else:
         begin(&out.places, column.offsets, 4 * (out.rows + 1))
+    if not is_view or source is None:
         begin(&out.data, column.data, column.data_size)
     return 0
 
@@ -122,9 +129,9 @@ cdef int finish_bytes(BytesOut *out, object source) except -1:
         return 0
     (<object>out.column).rows = out.rows
     (<object>out.column).null_count = out.null_count
-    if not out.is_view:
+    if out.data.object != NULL:
         (<object>out.column).data_size = out.data.size
-    elif out.is_referenced:
+    if out.is_view and out.is_referenced:
         (<object>out.column).source_index(source)
     return 0
 
@@ -155,8 +162,10 @@ cdef inline void put_bytes(BytesOut *out, const uint8_t *data, Py_ssize_t size, 
             memcpy(view, &number, 4)
             memcpy(view + 4, data, 4)
             memcpy(view + 8, &out.source, 4)
-            number = <int32_t>(data - start)
+            number = <int32_t>(data - start if out.data.object == NULL else out.data.size)
             memcpy(view + 12, &number, 4)
+            if out.data.object != NULL:
+                put(&out.data, data, size)
     else:
         if size > 0:
             put(&out.data, data, size)
@@ -248,15 +257,11 @@ cdef int begin_rows(
     begin(&rows.offsets, columns.offsets, 8 * rows.count)
     begin(&rows.timestamps, columns.timestamps, 8 * rows.count)
     begin(&rows.lists, None if headers is None else headers.offsets, 4 * (rows.count + 1))
-    begin_bytes(&rows.names, None if headers is None else headers.names, False)
-    begin_bytes(&rows.contents, None if headers is None else headers.values, False)
-    begin_bytes(&rows.keys, columns.keys, is_view)
-    begin_bytes(&rows.values, columns.values, is_view)
+    begin_bytes(&rows.names, None if headers is None else headers.names, False, None)
+    begin_bytes(&rows.contents, None if headers is None else headers.values, False, None)
+    begin_bytes(&rows.keys, columns.keys, is_view, source)
+    begin_bytes(&rows.values, columns.values, is_view, source)
     begin_lines(&rows.lines, columns.lines)
-    if is_view and columns.keys is not None:
-        rows.keys.source = columns.keys.next_index(source)
-    if is_view and columns.values is not None:
-        rows.values.source = columns.values.next_index(source)
     return 0
 
 
@@ -392,37 +397,131 @@ cdef int put_headers(Rows *rows, Fields *fields) except -1:
     return 0
 
 
-def decode_rows(object cursor, object columns, Py_ssize_t max_rows, int64_t end_offset):
-    """Add the next records of ``cursor``; leave broken and unusual records to the Python form."""
-    cdef Py_buffer view
-    cdef Batch batch
-    cdef Rows rows
-    cdef object data = cursor._data, append_time = cursor._log_append_time
-    cdef Py_ssize_t rows_before = columns.rows
-    if cursor.next_offset <= INT64_MAX and cursor.next_offset < end_offset:
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+cdef class ColumnCursor:
+    is_columnar = True
+
+    cdef object _batch, _topic, _partition, _run, _limit, _data, _append_time
+    cdef Py_ssize_t _pos, _remaining
+    cdef int64_t _base_offset, _base_timestamp
+    cdef object _python  # the Python form, if it must read the rest of the batch
+    cdef readonly object next_offset
+    cdef readonly Py_ssize_t bytes_read, records_read
+    cdef readonly bint exhausted
+
+    def __init__(
+        self,
+        object batch,
+        object topic,
+        object partition,
+        object from_offset,
+        object max_decompressed_bytes,
+        object data=None,
+    ):
+        self._batch = batch
+        self._topic = topic
+        self._partition = partition
+        self._run = topic, partition, batch.partition_leader_epoch, batch.timestamp_type
+        self._limit = max_decompressed_bytes
+        self._data = data
+        self._pos = 0
+        self._python = None
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        if batch.magic < 2 or not -1 <= from_offset <= INT64_MAX:
+            self._leave_to_python()
+            self.exhausted = self._python.exhausted
+            return
+        self._append_time = batch.log_append_time
+        self._base_offset = batch.base_offset
+        self._base_timestamp = batch.base_timestamp
+        self._remaining = batch.count
+        self.exhausted = self._remaining == 0
+
+    cdef int _leave_to_python(self) except -1:
+        """Let the Python form read the rest. It leaves out records below ``next_offset``, which were read before."""
+        self._python = PythonCursor(
+            self._batch, self._topic, self._partition, self.next_offset, self._limit, self._data
+        )
+        self._data = b""
+        return 0
+
+    def read_into(self, object columns, Py_ssize_t max_rows, int64_t end_offset=INT64_MAX):
+        cdef Py_ssize_t added = 0
+        if self.exhausted or max_rows <= 0:
+            return 0
+        if self._python is None:
+            if self._data is None:
+                if self._base_offset >= end_offset:
+                    self.next_offset = max(self.next_offset, end_offset)  # without decompressing the batch
+                    return 0
+                self._data = self._batch.record_view(self._limit)
+            added = self._read(columns, max_rows, end_offset)
+            if self._remaining and added < max_rows and not columns.is_full and self.next_offset < end_offset:
+                self._leave_to_python()
+        if self._python is not None:
+            added = self._continue_in_python(columns, max_rows, end_offset, added)
+        if self.exhausted:
+            self._data = b""
+        return added
+
+    cdef Py_ssize_t _read(self, object columns, Py_ssize_t max_rows, int64_t end_offset) except -1:
+        """Add the next ordinary records."""
+        cdef Py_buffer view
+        cdef Batch batch
+        cdef Rows rows
+        cdef Py_ssize_t rows_before = columns.rows, size_before = columns.size_bytes, added
+        # The decompressed bytes are temporary.
+        cdef object source = self._data if isinstance(self._data, memoryview) else None
+        if columns.lines is not None:
+            columns.lines.record_text.set_partition(self._topic, self._partition)
+        if self.next_offset >= end_offset:
+            return 0
+        PyObject_GetBuffer(self._data, &view, PyBUF_SIMPLE)
         try:
             batch.source = <const uint8_t *>view.buf
-            batch.at = batch.source + <Py_ssize_t>cursor._pos
+            batch.at = batch.source + self._pos
             batch.end = batch.source + view.len
-            batch.remaining = cursor._remaining
-            batch.base_offset = cursor._base_offset
-            batch.base_timestamp = cursor._base_timestamp
-            batch.has_append_time = append_time is not None
-            batch.append_time = append_time if batch.has_append_time else 0
-            begin_rows(&rows, columns, max_rows, cursor.next_offset, end_offset, data)
+            batch.remaining = self._remaining
+            batch.base_offset = self._base_offset
+            batch.base_timestamp = self._base_timestamp
+            batch.has_append_time = self._append_time is not None
+            batch.append_time = self._append_time if batch.has_append_time else 0
+            begin_rows(&rows, columns, max_rows, self.next_offset, end_offset, source)
             try:
                 read_rows(&batch, &rows)
             finally:
-                finish_rows(&rows, columns, data)
-            cursor._pos = batch.at - batch.source
-            cursor._remaining = batch.remaining
-            cursor.next_offset = rows.next_offset
+                finish_rows(&rows, columns, source)
+                self._pos = batch.at - batch.source
+                self._remaining = batch.remaining
+                self.next_offset = rows.next_offset
         finally:
             PyBuffer_Release(&view)
-    max_rows -= columns.rows - rows_before
-    if cursor._remaining and max_rows and not columns.is_full and cursor.next_offset < end_offset:
-        decode_rows_python(cursor, columns, max_rows, end_offset)
+        added = columns.rows - rows_before
+        if added:
+            columns.add_run(self._run, added)
+            self.records_read += added
+            self.bytes_read += <Py_ssize_t>columns.size_bytes - size_before
+        self.exhausted = self._remaining == 0
+        return added
+
+    cdef Py_ssize_t _continue_in_python(
+        self, object columns, Py_ssize_t max_rows, int64_t end_offset, Py_ssize_t added
+    ) except -1:
+        """Add more records to ``added`` ones, and return the number of all."""
+        cdef object python = self._python
+        cdef Py_ssize_t bytes_before = python.bytes_read, records_before = python.records_read
+        try:
+            added += <Py_ssize_t>python.read_into(columns, max_rows - added, end_offset)
+        except KafkaError:
+            if not added:
+                raise
+        finally:
+            self.next_offset = python.next_offset
+            self.bytes_read += <Py_ssize_t>python.bytes_read - bytes_before
+            self.records_read += <Py_ssize_t>python.records_read - records_before
+            self.exhausted = python.exhausted
+        return added
 
 
 # --- batches into columns ------------------------------------------------------------------------------------------
@@ -437,9 +536,10 @@ def decode_batches(
     object partition,
     object columns,
     Py_ssize_t max_rows,
+    object max_decompressed_bytes,
     int64_t end_offset=INT64_MAX,
 ):
-    cdef Py_buffer view
+    cdef Py_buffer view, decompressed_view
     cdef Batch batch
     cdef Rows rows
     cdef const uint8_t *start
@@ -450,6 +550,8 @@ def decode_batches(
     cdef int timestamp_type, run_type = 0
     cdef Py_ssize_t run_rows = 0
     cdef bint is_inside = False, is_at_end
+    # What views refer to; None while the batches are compressed.
+    cdef object source = records, data
     if columns.lines is not None:
         columns.lines.record_text.set_partition(topic, partition)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
@@ -466,6 +568,19 @@ def decode_batches(
                         break
                 if header.base_offset >= end_offset:
                     break
+                if header.codec:
+                    if header.count > rows.left or header.next_offset > end_offset:
+                        break  # a cursor keeps the decompressed records for the next call
+                    try:
+                        data = decompressed(
+                            header.codec, records[pos + HEADER_SIZE : pos + header.size], max_decompressed_bytes
+                        )
+                    except (CorruptRecordError, UnsupportedCompressionTypeError):
+                        break
+                if (source is None) != (header.codec != 0):
+                    finish_rows(&rows, columns, source)
+                    source = None if header.codec else records
+                    begin_rows(&rows, columns, rows.left, rows.next_offset, end_offset, source)
                 batch.at = start + HEADER_SIZE
                 batch.end = start + header.size
                 batch.remaining = header.count
@@ -475,7 +590,16 @@ def decode_batches(
                 batch.append_time = header.max_timestamp
                 count = rows.count
                 offset = rows.next_offset
-                read_rows(&batch, &rows)
+                if header.codec:
+                    PyObject_GetBuffer(data, &decompressed_view, PyBUF_SIMPLE)
+                    try:
+                        batch.at = <const uint8_t *>decompressed_view.buf
+                        batch.end = batch.at + decompressed_view.len
+                        read_rows(&batch, &rows)
+                    finally:
+                        PyBuffer_Release(&decompressed_view)
+                else:
+                    read_rows(&batch, &rows)
                 count = rows.count - count
                 if batch.remaining and not count:
                     # A cursor handles a batch from which nothing was read.
@@ -496,7 +620,7 @@ def decode_batches(
                 batch_end = header.next_offset
                 pos += header.size
         finally:
-            finish_rows(&rows, columns, records)
+            finish_rows(&rows, columns, source)
             if run_rows:
                 columns.add_run((topic, partition, run_epoch, run_type), run_rows)
         is_at_end = not is_inside and is_cut_off(batch.source + pos, view.len - pos)

@@ -188,7 +188,7 @@ def decode_batches(
         place.next_offset = next_offset
         while len(records) < max_records:
             start = <const uint8_t *>view.buf + pos
-            if not read_header(start, view.len - pos, takes_transactional, &header):
+            if not read_header(start, view.len - pos, takes_transactional, &header) or header.codec:
                 break
             if not remaining:
                 if checksum is not None:

@@ -161,7 +161,11 @@ def _bytes(pa: Any, type: Any, column: BinaryBuffers | ViewBuffers | None) -> An
     rows = column.rows
     validity = _buffer(pa, column.validity, (rows + 7) >> 3) if column.null_count else None
     if isinstance(column, ViewBuffers):
-        buffers = [validity, _buffer(pa, column.views, 16 * rows), *map(pa.py_buffer, column.sources)]
+        sources = [
+            _buffer(pa, column.data, column.data_size) if source is column.data else pa.py_buffer(source)
+            for source in column.sources
+        ]
+        buffers = [validity, _buffer(pa, column.views, 16 * rows), *sources]
     else:
         offsets = _buffer(pa, column.offsets, 4 * (rows + 1))
         buffers = [validity, offsets, _buffer(pa, column.data, column.data_size)]

@@ -157,17 +157,21 @@ class BinaryBuffers:
         self.rows += len(values)
         self.null_count += len(nulls)
 
-    def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:  # noqa: ARG002
+    def extend_spans(self, source: Buffer | None, data: bytes, spans: Sequence[Span]) -> None:  # noqa: ARG002
         """Copy the ``spans`` of ``data``, which are the bytes of ``source``."""
         self.extend([None if span is None else data[span[0] : span[1]] for span in spans])
 
 
 class ViewBuffers:
-    """A column of bytes that are not copied: 16-byte views, which contain short values. Thread: owner."""
+    """A column of 16-byte views, which contain short values. Others refer to ``sources``.
 
-    PURPOSES: ClassVar = ("views", "validity")
+    Received bytes are not copied. Decompressed ones are, into ``data``, whose memory is reused: fresh memory for each
+    batch that a column keeps would take longer than a copy. Thread: owner.
+    """
 
-    __slots__ = ("null_count", "rows", "sources", "validity", "views")
+    PURPOSES: ClassVar = ("views", "validity", "data")
+
+    __slots__ = ("_index_of_data", "data", "data_size", "null_count", "rows", "sources", "validity", "views")
 
     def __init__(self, memory: Mapping[str, bytearray], name: str) -> None:
         """Fill the buffers of ``memory`` whose purpose begins with ``name``."""
@@ -175,22 +179,29 @@ class ViewBuffers:
         self.null_count = 0
         self.views = memory[name + " views"]
         self.validity = memory[name + " validity"]
-        #: The buffers to which the views refer.
+        self.data = memory[name + " data"]
+        self.data_size = 0
+        #: The buffers to which the views refer. ``data`` is one of them once any view refers to it.
         self.sources: list[Buffer] = []
+        self._index_of_data: int | None = None
 
-    def next_index(self, source: Buffer) -> int:
+    def next_index(self, source: Buffer | None) -> int:
         """Return the number that ``source_index`` will return."""
+        if source is None:
+            return len(self.sources) if self._index_of_data is None else self._index_of_data
         return len(self.sources) - (1 if self.sources and self.sources[-1] is source else 0)
 
-    def source_index(self, source: Buffer) -> int:
-        """Return the number of ``source`` in views."""
+    def source_index(self, source: Buffer | None) -> int:
+        """Return the number of ``source`` in views; None means ``data``."""
         index = self.next_index(source)
         if index == len(self.sources):
-            self.sources.append(source)
+            self.sources.append(self.data if source is None else source)
+            if source is None:
+                self._index_of_data = index
         return index
 
-    def extend_spans(self, source: Buffer, data: bytes, spans: Sequence[Span]) -> None:
-        """Add views of the ``spans``, without copying."""
+    def extend_spans(self, source: Buffer | None, data: bytes, spans: Sequence[Span]) -> None:
+        """Add views of the ``spans`` of ``data``, which are the bytes of ``source``; None means to copy them."""
         views = bytearray()
         nulls = []
         for row, span in enumerate(spans):
@@ -201,8 +212,13 @@ class ViewBuffers:
             start, end = span
             if end - start <= _MAX_INLINE:
                 views += _INLINE.pack(end - start, data[start:end])
-            else:
-                views += _REFERENCE.pack(end - start, data[start : start + 4], self.source_index(source), start)
+                continue
+            place = start
+            if source is None:
+                place = self.data_size
+                _put(self.data, place, data[start:end])
+                self.data_size += end - start
+            views += _REFERENCE.pack(end - start, data[start : start + 4], self.source_index(source), place)
         _put(self.views, 16 * self.rows, views)
         _extend_validity(self.validity, self.rows, len(spans), nulls)
         self.rows += len(spans)
@@ -360,7 +376,7 @@ class Columns:
 
     def extend(
         self,
-        source: Buffer,
+        source: Buffer | None,
         data: bytes,
         offsets: Sequence[int],
         timestamps: Sequence[int],
@@ -369,7 +385,10 @@ class Columns:
         headers: Sequence[Headers],
         size_bytes: int,
     ) -> None:
-        """Add rows, given by columns."""
+        """Add rows, given by columns. Spans refer to ``data``, the bytes of ``source``.
+
+        Views may keep ``source`` in memory; None means to copy what they refer to.
+        """
         if self.offsets is not None:
             _put(self.offsets, 8 * self.rows, array("q", offsets).tobytes())
         if self.timestamps is not None:
@@ -424,11 +443,19 @@ class ColumnCursor:
         partition: int,
         from_offset: int,
         max_decompressed_bytes: int,
+        data: Buffer | None = None,
     ) -> None:
+        """Begin at the first record of ``batch`` whose offset is not below ``from_offset``.
+
+        ``data`` is the decompressed records of a batch of format 2, if they are known.
+
+        Raises:
+            CorruptRecordError: the number of records in the header is negative.
+        """
         self._batch = batch
         self._run: RunKey = (topic, partition, batch.partition_leader_epoch, batch.timestamp_type)
         self._limit = max_decompressed_bytes
-        self._data: Buffer | None = None
+        self._data = data
         self._bytes: bytes | None = None
         self._pos = 0
         self._failure: KafkaError | None = None
@@ -464,7 +491,7 @@ class ColumnCursor:
         rows, size_bytes = columns.rows, columns.size_bytes
         failure: KafkaError | None = None
         try:
-            decode_rows(self, columns, max_rows, end_offset)
+            self._decode(columns, max_rows, end_offset)
         except IndexError:
             failure = ended_early()
         except KafkaError as error:
@@ -504,65 +531,66 @@ class ColumnCursor:
         self._remaining = self._count = len(parts)
         return b"".join(parts)
 
+    def _decode(self, columns: Columns, max_rows: int, end_offset: int) -> None:
+        """Add the next records to ``columns``. After each row the state is consistent.
 
-def decode_rows(cursor: ColumnCursor, columns: Columns, max_rows: int, end_offset: int) -> None:
-    """Add the next records of ``cursor`` to ``columns``. After each row the cursor's state is consistent.
-
-    Raises:
-        CorruptRecordError: a record cannot be decoded.
-        IndexError: the batch ends inside a record.
-    """
-    if cursor._bytes is None:
-        cursor._bytes = bytes(cursor._data or b"")
-    data = cursor._bytes
-    log_append_time = cursor._log_append_time
-    base_offset, base_timestamp = cursor._base_offset, cursor._base_timestamp
-    wants_headers = columns.headers is not None or columns.lines is not None
-    offsets: list[int] = []
-    timestamps: list[int] = []
-    keys: list[Span] = []
-    values: list[Span] = []
-    headers_of_rows: list[Headers] = []
-    room = columns.max_bytes - columns.size_bytes
-    is_first = not columns.rows
-    next_offset = cursor.next_offset
-    remaining = cursor._remaining
-    total = len(data)
-    begin = pos = cursor._pos
-    size_bytes = 0
-    try:
-        while max_rows and remaining:
-            timestamp_delta, offset_delta, key, value, headers, pos = read_record(data, pos)
-            if remaining == 1 and pos != total:
-                raise bytes_remain(total - pos, cursor._count)
-            offset = _wrapped(base_offset + offset_delta)
-            if offset >= end_offset:
-                next_offset = max(next_offset, end_offset)
-                break
-            if offset >= next_offset:
-                size = pos - begin
-                if size_bytes + size > room and not is_first:
-                    columns.is_full = True
+        Raises:
+            CorruptRecordError: a record cannot be decoded.
+            IndexError: the batch ends inside a record.
+        """
+        if self._bytes is None:
+            self._bytes = bytes(self._data or b"")
+        data = self._bytes
+        # The decompressed bytes are temporary.
+        source = self._data if isinstance(self._data, memoryview) else None
+        log_append_time = self._log_append_time
+        base_offset, base_timestamp = self._base_offset, self._base_timestamp
+        wants_headers = columns.headers is not None or columns.lines is not None
+        offsets: list[int] = []
+        timestamps: list[int] = []
+        keys: list[Span] = []
+        values: list[Span] = []
+        headers_of_rows: list[Headers] = []
+        room = columns.max_bytes - columns.size_bytes
+        is_first = not columns.rows
+        next_offset = self.next_offset
+        remaining = self._remaining
+        total = len(data)
+        begin = pos = self._pos
+        size_bytes = 0
+        try:
+            while max_rows and remaining:
+                timestamp_delta, offset_delta, key, value, headers, pos = read_record(data, pos)
+                if remaining == 1 and pos != total:
+                    raise bytes_remain(total - pos, self._count)
+                offset = _wrapped(base_offset + offset_delta)
+                if offset >= end_offset:
+                    next_offset = max(next_offset, end_offset)
                     break
-                is_first = False
-                offsets.append(offset)
-                timestamps.append(
-                    _wrapped(base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
-                )
-                keys.append(key)
-                values.append(value)
-                if wants_headers:
-                    headers_of_rows.append(headers)
-                next_offset = offset + 1
-                max_rows -= 1
-                size_bytes += size
-            begin = pos
-            remaining -= 1
-    finally:
-        cursor._pos = begin
-        cursor._remaining = remaining
-        cursor.next_offset = next_offset
-        columns.extend(cursor._data or b"", data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
+                if offset >= next_offset:
+                    size = pos - begin
+                    if size_bytes + size > room and not is_first:
+                        columns.is_full = True
+                        break
+                    is_first = False
+                    offsets.append(offset)
+                    timestamps.append(
+                        _wrapped(base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
+                    )
+                    keys.append(key)
+                    values.append(value)
+                    if wants_headers:
+                        headers_of_rows.append(headers)
+                    next_offset = offset + 1
+                    max_rows -= 1
+                    size_bytes += size
+                begin = pos
+                remaining -= 1
+        finally:
+            self._pos = begin
+            self._remaining = remaining
+            self.next_offset = next_offset
+            columns.extend(source, data, offsets, timestamps, keys, values, headers_of_rows, size_bytes)
 
 
 def decode_batches(
@@ -575,12 +603,14 @@ def decode_batches(
     partition: int,
     columns: Columns,
     max_rows: int,
+    max_decompressed_bytes: int,
     end_offset: int = MAX_INT64,
 ) -> tuple[int, int, bool, bool, int, int]:
     """Add up to ``max_rows`` records of the batches from ``pos`` on to ``columns``, starting with ``next_offset``.
 
-    It stops before a batch that is not ordinary, and a cursor reads that one. Ordinary batches are uncompressed data in
-    the current format, with the right checksum. The compiled form reads them; this one leaves all batches to cursors.
+    It stops before a batch that is not ordinary, and a cursor reads that one. Ordinary batches are data in the current
+    format, with the right checksum, and either uncompressed or wanted whole. The compiled form reads them; this one
+    leaves all batches to cursors.
 
     Args:
         checksum: computes a batch's checksum; None does not check it.

@@ -6,13 +6,12 @@ itself, so a broker can set the base offset and the leader epoch in place.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from struct import Struct
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.implementation import use_compiled
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompressed
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.default_record import bytes_remain, decode_records
 from pykclient.record.record_batch import (
@@ -76,17 +75,6 @@ def compute_attributes(
     if has_delete_horizon:
         attributes |= _DELETE_HORIZON_FLAG
     return attributes
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Make the C library keep the memory of decompressed batches for reuse. Called once per process.
-
-    glibc returns blocks above a threshold, initially 128 KiB, to the kernel when they are freed, and then raises the
-    threshold to the size of such a block. Without this call each batch causes page faults, which are a third of the
-    time to read lz4.
-    """
-    bytearray(4 << 20)
 
 
 def write_header(
@@ -314,11 +302,8 @@ class DefaultRecordBatch:
             CorruptRecordError: they cannot be decompressed, or are more than ``max_decompressed_bytes``.
             UnsupportedCompressionTypeError: the codec's package is not installed.
         """
-        compression = default_compression(self.compression_type)
-        if self.is_compressed:
-            _keep_freed_memory()
         data = self.buffer[RECORD_BATCH_OVERHEAD:]
-        return compression.decompress(data, CURRENT_MAGIC_VALUE, max_decompressed_bytes)
+        return decompressed(self._attributes & _COMPRESSION_MASK, data, max_decompressed_bytes)
 
     def record_view(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
         """Return the bytes of the records, without copying them if they are not compressed.
