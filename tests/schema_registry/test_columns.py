@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import random
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +44,7 @@ def in_python() -> Iterator[None]:
     """Use the Python forms."""
     from pykclient.schema_registry import columns as module
 
-    names = ("Column", "Decoder", "next_other")
+    names = ("Column", "Decoder", "Rows")
     held = {name: getattr(module, name) for name in names}
     for name in names:
         setattr(module, name, python_form(getattr(avro_decoder, name)))
@@ -87,10 +89,12 @@ def both(decoder: Any, array: pa.Array) -> Any:
 
     Its program reads rows that are followed by others, and its steps those that are not.
     """
+    followed = pa.concat_arrays([array.cast(pa.binary()), pa.array([bytes(1 << 14)])])[:-1]
+    views = followed.cast(pa.binary_view())
     with in_python():
         expected = decoder().decode(array)
-    followed = pa.concat_arrays([array.cast(pa.binary()), pa.array([bytes(1 << 14)])])[:-1]
-    for rows in (array, followed):
+        assert decoder().decode(views).poison == expected.poison
+    for rows in (array, views, followed):
         found = decoder().decode(rows)
         assert found.poison == expected.poison
         assert found.array.type == expected.array.type
@@ -284,6 +288,30 @@ def test_records_of_several_schemas_have_the_columns_of_the_newest() -> None:
         {**new, "tags": [], "what": {"long": None, "string": "x"}},
         {**old, "number": 2.0},
     ]
+
+
+def test_texts_that_are_damaged_between_good_rows_are_poison_alone() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": ["null", "string"]}]}
+    texts = [None, b"", b"abc", "ü€𝄞".encode() * 20, b"\xc3", b"\xa9", b"\xed\xa0\x80", b"x" * 100]
+    drawn = random.Random(1).choices(texts, k=600)
+    rows = [b"\0\0\0\0\1" + (b"\0" if text is None else b"\2" + avro_nodes.zigzag(len(text)) + text) for text in drawn]
+    found = both(lambda: columns_of(schema), pa.array(rows, pa.binary()))
+    wrong = {poison.row for poison in found.poison}
+    for place, (text, value) in enumerate(zip(drawn, found.array.to_pylist(), strict=True)):
+        assert (place in wrong) == (text in (b"\xc3", b"\xa9", b"\xed\xa0\x80"))
+        if place not in wrong:
+            assert value == {"t": None if text is None else text.decode()}
+
+
+def test_views_outside_of_their_buffers_are_refused() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": "string"}]}
+    data = pa.py_buffer(b"\0\0\0\0\1\x20" + b"x" * 16)
+    for size, number, place in ((22, 0, 1), (22, 1, 0), (22, -1, 0), (22, 0, -1), (-1, 0, 0), (1 << 30, 0, 1 << 30)):
+        view = pa.py_buffer(struct.pack("<i4sii", size, b"\0" * 4, number, place))
+        array = pa.Array.from_buffers(pa.binary_view(), 1, [None, view, data])
+        for form in (contextlib.nullcontext, in_python):
+            with form(), pytest.raises(SerializationError, match="outside of its buffer"):
+                columns_of(schema).decode(array)
 
 
 def test_only_selected_fields_become_columns() -> None:

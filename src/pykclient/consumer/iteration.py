@@ -9,7 +9,7 @@ from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.fetch import ColumnsFetch
-from pykclient.errors import IllegalArgumentError, IllegalStateError
+from pykclient.errors import IllegalArgumentError, IllegalStateError, RecordDeserializationError
 from pykclient.record.columns import COLUMN_NAMES, Columns, checked_names
 from pykclient.record.record_batch import MAX_INT32
 from pykclient.types import ConsumerRecord, TopicPartition
@@ -27,7 +27,10 @@ class ColumnDecoder(Protocol):
     """Decodes a column of bytes, such as ``pykclient.schema_registry.avro_columns``. Thread: application."""
 
     def into(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        """Return the batch with the column ``name`` decoded. It has the columns topic, partition and offset."""
+        """Return the batch with the column ``name`` decoded. It has the column offset.
+
+        An error that does not name the place of its row is raised again from a batch with topic and partition as well.
+        """
 
 
 class ArrowReader:
@@ -73,18 +76,22 @@ class ArrowReader:
         self._max_bytes = consumer_arguments.max_bytes(max_bytes) or max(1, consumer.fetch_max_bytes)
         self._names = checked_names(consumer_arguments.columns(names))  # before anything is read
         self._wanted = self._names
-        self._decoders = _decoders(key, value, self._wanted)
-        if self._decoders:
-            needed = {*self._wanted, "topic", "partition", "offset"}
+        self._decoders = decoders = _decoders(key, value, self._wanted)
+        if decoders:
+            needed = {*self._wanted, "offset"}
             self._names = tuple(name for name in COLUMN_NAMES if name in needed)
-        self._views = checked_flag(views, "binary_view")
+        #: Decoders are given views where nothing else needs a copy of the bytes.
+        self._views = checked_flag(views, "binary_view") or all(
+            getattr(decoders.get(name), "reads_views", False) for name in {"key", "value"}.intersection(self._names)
+        )
         self._ends = consumer_arguments.ends(until)
 
     def take(self, timer: Timer) -> Steps[tuple[pa.RecordBatch, ColumnsFetch]]:
         """Poll once. The caller must mark the fetch as returned once the application has the batch."""
         fetch = self._new_fetch()
         yield from self._consumer.poll_columns(timer, fetch, self._max_records)
-        return self._decoded(self._arrow.record_batch(fetch.columns)), fetch
+        batch = self._arrow.record_batch(fetch.columns)
+        return self._decoded(batch, fetch.columns) if self._decoders else batch, fetch
 
     def take_buffered(self) -> ColumnsFetch:
         """Take buffered rows without polling; the fetch may be empty."""
@@ -96,12 +103,24 @@ class ArrowReader:
         """Return the rows of ``fetch``; None means no rows."""
         return self._arrow.record_batch((fetch or self._new_fetch()).columns)
 
-    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._decoders:
-            return batch
+    def _decoded(self, batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+        try:
+            batch = self._with_decoded(batch)
+        except RecordDeserializationError as error:
+            if error.topic_partition is not None:
+                raise
+            # Only an error needs the place of its row, and two columns cost more than to decode twice then.
+            for name in ("topic", "partition"):
+                if name not in self._names:
+                    array = self._arrow.array_of(columns, name, self._arrow.schema((name,)).field(0).type)
+                    batch = batch.append_column(name, array)
+            batch = self._with_decoded(batch)
+        return batch.select([*self._wanted, *(name for name in batch.schema.names if name not in COLUMN_NAMES)])
+
+    def _with_decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, decoder in self._decoders.items():
             batch = decoder.into(batch, name)
-        return batch.select([*self._wanted, *(name for name in batch.schema.names if name not in COLUMN_NAMES)])
+        return batch
 
     def _new_fetch(self) -> ColumnsFetch:
         columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)

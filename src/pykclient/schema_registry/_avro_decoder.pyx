@@ -532,27 +532,154 @@ cdef int read(Node *node, Source *s, int depth) except -1:
     return 0
 
 
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    MAX_INLINE = 12  # bytes that are in a view
+
+cdef class Rows:
+    """The rows of an array of bytes."""
+
+    cdef readonly Py_ssize_t size
+    cdef object _offsets, _views
+    cdef list _buffers
+    # The same, which the objects keep alive. NULL for None.
+    cdef const uint8_t *bits
+    cdef const int *offsets
+    cdef const uint8_t *views
+    cdef Source *buffers
+    cdef Py_ssize_t first
+    cdef int count
+    cdef object _bits
+
+    def __cinit__(self, Py_ssize_t size, bits, Py_ssize_t first, offsets, views, buffers):
+        cdef const uint8_t[::1] data
+        cdef const int[::1] places
+        cdef int number
+        self._bits, self._offsets, self._views, self._buffers = bits, offsets, views, list(buffers)
+        self.size, self.first = size, first
+        if bits is not None:
+            data = bits
+            if size < 0 or first < 0 or data.shape[0] < (first + size + 7) >> 3:
+                raise IndexError("validity")
+            self.bits = &data[0] if data.shape[0] else NULL
+        if views is not None:
+            data = views
+            if data.shape[0] < 16 * size:
+                raise IndexError("views")
+            self.views = &data[0] if data.shape[0] else NULL
+        elif size:
+            places = offsets
+            if places.shape[0] <= size:
+                raise IndexError("offsets")
+            self.offsets = &places[0]
+        self.count = len(self._buffers)
+        self.buffers = <Source *>calloc(self.count + 1, sizeof(Source))
+        if self.buffers == NULL:
+            raise MemoryError
+        for number in range(self.count):
+            data = self._buffers[number]
+            self.buffers[number].p = &data[0] if data.shape[0] else <const uint8_t *>self.buffers  # of no bytes
+            self.buffers[number].end = self.buffers[number].p + data.shape[0]
+
+    def __dealloc__(self):
+        free(self.buffers)
+
+    cdef inline bint has_null(self, Py_ssize_t row) noexcept:
+        return self.bits != NULL and not self.bits[(self.first + row) >> 3] >> ((self.first + row) & 7) & 1
+
+    cdef inline const uint8_t *find(self, Py_ssize_t row, Source *found) noexcept:
+        """Find the bytes of a row, and return the end of the memory that they are in; NULL if they are in none."""
+        cdef int32_t size, number = 0, begin
+        cdef const uint8_t *view
+        cdef Source *buffer
+        if self.views != NULL:
+            view = self.views + 16 * row
+            memcpy(&size, view, 4)
+            if 0 <= size <= MAX_INLINE:
+                found.p = view + 4
+                found.end = found.p + size
+                return self.views + 16 * self.size
+            memcpy(&number, view + 8, 4)
+            memcpy(&begin, view + 12, 4)
+        else:
+            begin = self.offsets[row]
+            size = self.offsets[row + 1] - begin if self.offsets[row + 1] >= begin else -1
+        if not 0 <= number < self.count:
+            return NULL
+        buffer = &self.buffers[number]
+        if begin < 0 or size < 0 or <int64_t>begin + size > buffer.end - buffer.p:
+            return NULL
+        found.p = buffer.p + begin
+        found.end = found.p + size
+        return buffer.end
+
+    def is_null(self, Py_ssize_t row):
+        """Return whether a row is null."""
+        if not 0 <= row < self.size:
+            raise IndexError(row)
+        return bool(self.has_null(row))
+
+    def value(self, Py_ssize_t row):
+        """Return the bytes of a row, which is not null."""
+        cdef Source found
+        cdef Py_ssize_t begin
+        cdef int32_t number = 0
+        if not 0 <= row < self.size:
+            raise IndexError(row)
+        if self.find(row, &found) == NULL:
+            raise SerializationError("a row that is outside of its buffer")
+        if self.views != NULL:
+            if found.p == self.views + 16 * row + 4:
+                return self._views[16 * row + 4 : 16 * row + 4 + (found.end - found.p)]
+            memcpy(&number, self.views + 16 * row + 8, 4)
+        begin = found.p - self.buffers[number].p
+        return self._buffers[number][begin : begin + (found.end - found.p)]
+
+    def next_other(self, Py_ssize_t row, bytes prefix):
+        """Return the next row after ``row`` that is null or does not begin with ``prefix``, or the end."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
+        cdef Source found
+        if row < 0:
+            raise IndexError(row)
+        row += 1
+        while (
+            row < self.size
+            and not self.has_null(row)
+            and self.find(row, &found) != NULL
+            and found.end - found.p >= size
+            and begins(found.p, wanted, size)
+        ):
+            row += 1
+        return row
+
+
 # --- programs --------------------------------------------------------------------------------------------------------
 
 # The fields of a record, one after the other, as operations of one loop, which writes into room that is there already.
-# It reads what records usually have. A row that it cannot read, for whatever reason, is read again by ``read``, which
-# has the checks and the errors.
+# It reads blocks of what records usually have. A row that it cannot read, for whatever reason, is read again by
+# ``read``, which has the checks and the errors.
 
 cdef enum:
-    OP_LONG, OP_INT, OP_TEXT, OP_EIGHT, OP_FOUR, OP_RAW, OP_BOOLEAN, OP_ENUM, OP_OTHER
+    OP_END, OP_LONG, OP_INT, OP_TEXT, OP_EIGHT, OP_FOUR, OP_RAW, OP_BOOLEAN, OP_ENUM, OP_NULLABLE, OP_SKIP_NUMBER,
+    OP_SKIP_TEXT, OP_SKIP_RAW, OP_OTHER
 
 cdef enum:
     SPARE = 16  # bytes that are copied at once
     MOST_NUMBER = 10  # bytes of a number
     MOST_OPERATIONS = 1000
     DEEPEST_PROGRAM = 8
+    BLOCK = 128  # rows
+    MOST_BLOCK_BYTES = 1 << 16
 
 cdef struct Op:
     int code
-    int null_byte  # the branch of null in a union with it, and -1 without
+    int null_byte  # the branch of null, for OP_NULLABLE, whose value's operation is the next
     int value_byte
     int depth
-    Col *column  # NULL skips the value
+    Py_ssize_t size
+    Col *column
     Node *node
 
 
@@ -622,7 +749,7 @@ cdef int is_utf8(const uint8_t *p, Py_ssize_t size) except -1:
     return True
 
 
-cdef int is_other(Op *op, Source *s) except -1:
+cdef int is_other(const Op *op, Source *s) except -1:
     """Read a value by its step, and return whether that was possible."""
     try:
         read(op.node, s, op.depth)
@@ -631,7 +758,7 @@ cdef int is_other(Op *op, Source *s) except -1:
     return True
 
 
-cdef inline int put_null(Col *c, Py_ssize_t place) except -1:
+cdef int put_null(Col *c, Py_ssize_t place) except -1:
     """Write null as value number ``place``, which is not counted yet."""
     if place >> 3 >= c.validity_capacity:
         c.length = place
@@ -661,15 +788,133 @@ cdef void set_length(Col *c, int64_t length) noexcept:
 cdef int code_of(Node *node) noexcept:
     """Return the operation that reads a value; OP_OTHER if none does."""
     cdef int kind = node.kind
+    cdef bint is_skipped = node.column == NULL
     if kind == LONG:
-        return OP_INT if node.column != NULL and node.column.width == 4 else OP_LONG
-    if kind == DOUBLE:
-        return OP_EIGHT
-    if kind == FLOAT:
-        return OP_FOUR
-    return OP_TEXT if kind == TEXT else OP_RAW if kind == RAW else OP_BOOLEAN if kind == BOOLEAN else (
-        OP_ENUM if kind == ENUM else OP_OTHER
-    )
+        return OP_SKIP_NUMBER if is_skipped else OP_INT if node.column.width == 4 else OP_LONG
+    if kind == TEXT:
+        return OP_SKIP_TEXT if is_skipped else OP_TEXT
+    if kind == DOUBLE or kind == FLOAT or kind == RAW:
+        return OP_SKIP_RAW if is_skipped else OP_EIGHT if kind == DOUBLE else OP_FOUR if kind == FLOAT else OP_RAW
+    return OP_BOOLEAN if kind == BOOLEAN else OP_ENUM if kind == ENUM else OP_OTHER
+
+
+cdef int read_row(const Op *op, const uint8_t *p, const uint8_t *end, Py_ssize_t place) except -1:
+    """Read a row as value number ``place``, and return whether that was possible. ``reach`` bytes follow it.
+
+    Texts are not checked, and columns have room for all bytes of the row.
+    """
+    cdef Col *c
+    cdef int code
+    cdef int64_t value, to
+    cdef int32_t narrow
+    cdef Source s
+    while True:
+        c = op.column
+        code = op.code
+        if code == OP_LONG:
+            p = varint(p, &value)
+            if p == NULL:
+                return False
+            memcpy(c.data + 8 * place, &value, 8)
+        elif code == OP_TEXT:
+            p = varint(p, &value)
+            if p == NULL or value < 0 or value > end - p:
+                return False
+            to = c.offsets[place]
+            c.offsets[place + 1] = <int32_t>(to + value)
+            if value <= SPARE:
+                memcpy(c.data + to, p, SPARE)  # a fixed size is no call; the next value overwrites the rest
+            else:
+                memcpy(c.data + to, p, value)
+            p += value
+        elif code == OP_NULLABLE:
+            if p[0] == op.null_byte:
+                p += 1
+                if c != NULL:
+                    put_null(c, place)
+                op += 2
+                continue
+            if p[0] != op.value_byte:
+                return False
+            p += 1
+        elif code == OP_EIGHT:
+            memcpy(c.data + 8 * place, p, 8)
+            p += 8
+        elif code == OP_INT:
+            p = varint(p, &value)
+            narrow = <int32_t>value
+            if p == NULL or narrow != value:
+                return False
+            memcpy(c.data + 4 * place, &narrow, 4)
+        elif code == OP_BOOLEAN:
+            if p[0] > 1:
+                return False
+            if c != NULL:
+                c.data[place >> 3] = c.data[place >> 3] & ~(1 << (place & 7)) | p[0] << (place & 7)
+            p += 1
+        elif code == OP_FOUR:
+            memcpy(c.data + 4 * place, p, 4)
+            p += 4
+        elif code == OP_ENUM:
+            p = varint(p, &value)
+            if p == NULL or not 0 <= value < op.node.mapped or op.node.mapping[value] < 0:
+                return False
+            if c != NULL:
+                memcpy(c.data + 4 * place, &op.node.mapping[value], 4)
+        elif code == OP_RAW or code == OP_SKIP_RAW:
+            if op.size > end - p:
+                return False
+            if code == OP_RAW:
+                memcpy(c.data + op.size * place, p, op.size)
+            p += op.size
+        elif code == OP_SKIP_NUMBER:
+            p = varint(p, &value)
+            if p == NULL:
+                return False
+        elif code == OP_SKIP_TEXT:
+            p = varint(p, &value)
+            if p == NULL or value < 0 or value > end - p:
+                return False
+            if op.size and not is_ascii(p, value) and not is_utf8(p, value):
+                return False
+            p += value
+        elif code == OP_END:
+            return p == end
+        else:
+            if p > end:
+                return False
+            s.p, s.end = p, end
+            if not is_other(op, &s):
+                return False
+            p = s.p
+        op += 1
+
+
+cdef int64_t first_damaged(Col *c, int64_t begin, int64_t end) except -1:
+    """Return the first of the texts from ``begin`` on that is not UTF-8; ``end`` if there is none."""
+    cdef const uint8_t *data = c.data
+    cdef const uint8_t *p = data + c.offsets[begin]
+    cdef Py_ssize_t size = c.offsets[end] - c.offsets[begin], at = 0
+    cdef uint64_t found = 0
+    while at + 32 <= size:
+        found |= word_of(p + at) | word_of(p + at + 8) | word_of(p + at + 16) | word_of(p + at + 24)
+        at += 32
+    while at < size:
+        found |= <uint64_t>p[at] << 56
+        at += 1
+    if not found & <uint64_t>0x8080808080808080:
+        return end
+    if is_utf8(p, size):
+        # All texts are if none begins inside of a character.
+        while begin < end and (c.offsets[begin] == c.offsets[end] or data[c.offsets[begin]] & 0xC0 != 0x80):
+            begin += 1
+        if begin == end:
+            return end
+        # The one before ends inside of it.
+        begin -= 1
+    while begin < end and is_utf8(data + c.offsets[begin], c.offsets[begin + 1] - c.offsets[begin]):
+        begin += 1
+    return begin
 
 
 cdef class Program:
@@ -679,6 +924,9 @@ cdef class Program:
     cdef int count, capacity
     cdef Col **columns  # those that the operations write, and the structs that these are in
     cdef int column_count
+    cdef Col **texts  # those of OP_TEXT
+    cdef bint *are_checked  # for each of them, whether it must be UTF-8
+    cdef int text_count
     cdef Py_ssize_t reach  # the most bytes that operations read beyond a row
 
     def __cinit__(self):
@@ -687,17 +935,40 @@ cdef class Program:
     def __dealloc__(self):
         free(self.ops)
         free(self.columns)
+        free(self.texts)
+        free(self.are_checked)
 
-    cdef int add_record(self, Node *record, int depth) except -1:
-        cdef int place
-        cdef Node *step
+    cdef Op *add_op(self, int code, Node *node, int depth) except NULL:
+        cdef Op *op
         cdef void *grown
-        if self.capacity < self.count + record.count:
-            self.capacity = 2 * self.count + record.count
+        if self.count == self.capacity:
+            self.capacity = 2 * self.capacity + 8
             grown = realloc(self.ops, self.capacity * sizeof(Op))
             if grown == NULL:
                 raise MemoryError
             self.ops = <Op *>grown
+        op = &self.ops[self.count]
+        self.count += 1
+        op.code = code
+        op.null_byte = op.value_byte = -1
+        op.depth = depth
+        op.node = node
+        op.column = NULL
+        op.size = 0
+        if node != NULL:
+            op.column = node.column
+            op.size = 8 if node.kind == DOUBLE else 4 if node.kind == FLOAT else node.size
+        self.reach += MOST_NUMBER + 1
+        return op
+
+    cdef int add_root(self, Node *record) except -1:
+        self.add_record(record, 1)
+        self.add_op(OP_END, NULL, 0)
+        return 0
+
+    cdef int add_record(self, Node *record, int depth) except -1:
+        cdef int place
+        cdef Node *step
         self.add_column(record.column)
         for place in range(record.count):
             step = record.steps[place]
@@ -710,31 +981,24 @@ cdef class Program:
     cdef int add_value(self, Node *step, int depth) except -1:
         cdef Op *op
         cdef Node *value = step
-        cdef int null = -1
+        cdef int null = -1, code
         if step.kind == UNION and step.count == 2:
             null = 0 if step.steps[0].kind == NULL_STEP else 1
             value = step.steps[1 - null]
             if step.steps[null].kind != NULL_STEP or step.steps[null].column != value.column:
                 value = step
-        if self.count == self.capacity:
-            self.capacity = 2 * self.capacity + 1
-            grown = realloc(self.ops, self.capacity * sizeof(Op))
-            if grown == NULL:
-                raise MemoryError
-            self.ops = <Op *>grown
-        op = &self.ops[self.count]
-        self.count += 1
-        op.code = code_of(value)
-        if op.code == OP_OTHER:
+        code = code_of(value)
+        if code == OP_OTHER:
             value = step
-        op.null_byte = -1 if value == step else 2 * null
-        op.value_byte = 2 - 2 * null
-        op.depth = depth
-        op.column = value.column
-        op.node = value
-        self.reach += MOST_NUMBER + 1
-        if op.code != OP_OTHER:
-            self.add_column(op.column)
+        elif value != step:
+            op = self.add_op(OP_NULLABLE, value, depth)
+            op.null_byte = 2 * null
+            op.value_byte = 2 - 2 * null
+        self.add_op(code, value, depth)
+        if code != OP_OTHER:
+            self.add_column(value.column)
+        if code == OP_TEXT:
+            self.add_text(value)
         return 0
 
     cdef int add_column(self, Col *column) except -1:
@@ -749,114 +1013,69 @@ cdef class Program:
         self.column_count += 1
         return 0
 
-    cdef int read_row(self, const uint8_t *p, const uint8_t *end, Py_ssize_t place) except -1:
-        """Read a row as value number ``place``, and return whether that was possible. ``reach`` bytes follow it."""
-        cdef Op *op = self.ops
-        cdef Op *last = self.ops + self.count
+    cdef int add_text(self, Node *node) except -1:
+        cdef void *grown = realloc(self.texts, (self.text_count + 1) * sizeof(Col *))
+        if grown == NULL:
+            raise MemoryError
+        self.texts = <Col **>grown
+        grown = realloc(self.are_checked, (self.text_count + 1) * sizeof(bint))
+        if grown == NULL:
+            raise MemoryError
+        self.are_checked = <bint *>grown
+        self.texts[self.text_count] = node.column
+        self.are_checked[self.text_count] = node.size != 0
+        self.text_count += 1
+        return 0
+
+    cdef int make_room(self, Py_ssize_t size) except -1:
+        """Make room for so many bytes in each column of texts, and return whether there can be."""
+        cdef int number
         cdef Col *c
-        cdef int code
-        cdef int64_t value, to
-        cdef int32_t narrow
-        cdef Source s
-        while op != last:
-            c = op.column
-            if op.null_byte >= 0:
-                if p[0] == op.null_byte:
-                    p += 1
-                    if c != NULL:
-                        put_null(c, place)
-                    op += 1
-                    continue
-                if p[0] != op.value_byte:
-                    return False
-                p += 1
-            code = op.code
-            if code == OP_LONG:
-                p = varint(p, &value)
-                if p == NULL:
-                    return False
-                if c != NULL:
-                    memcpy(c.data + 8 * place, &value, 8)
-            elif code == OP_TEXT:
-                p = varint(p, &value)
-                if p == NULL or value < 0 or value > end - p:
-                    return False
-                if op.node.size and not is_ascii(p, value) and not is_utf8(p, value):
-                    return False
-                if c != NULL:
-                    to = c.offsets[place]
-                    if to + value + SPARE > c.capacity:
-                        if to + value > INT32_MAX:
-                            return False
-                        c.size = to
-                        grow_data(c, value + SPARE)
-                    if value <= SPARE:
-                        memcpy(c.data + to, p, SPARE)  # a fixed size is no call; the next value overwrites the rest
-                    else:
-                        memcpy(c.data + to, p, value)
-                    c.offsets[place + 1] = <int32_t>(to + value)
-                p += value
-            elif code == OP_EIGHT:
-                if c != NULL:
-                    memcpy(c.data + 8 * place, p, 8)
-                p += 8
-            elif code == OP_INT:
-                p = varint(p, &value)
-                narrow = <int32_t>value
-                if p == NULL or narrow != value:
-                    return False
-                memcpy(c.data + 4 * place, &narrow, 4)
-            elif code == OP_BOOLEAN:
-                if p[0] > 1:
-                    return False
-                if c != NULL:
-                    c.data[place >> 3] = c.data[place >> 3] & ~(1 << (place & 7)) | p[0] << (place & 7)
-                p += 1
-            elif code == OP_FOUR:
-                if c != NULL:
-                    memcpy(c.data + 4 * place, p, 4)
-                p += 4
-            elif code == OP_ENUM:
-                p = varint(p, &value)
-                if p == NULL or not 0 <= value < op.node.mapped or op.node.mapping[value] < 0:
-                    return False
-                if c != NULL:
-                    memcpy(c.data + 4 * place, &op.node.mapping[value], 4)
-            elif code == OP_RAW:
-                if op.node.size > end - p:
-                    return False
-                if c != NULL:
-                    memcpy(c.data + op.node.size * place, p, op.node.size)
-                p += op.node.size
-            else:
-                if p > end:
-                    return False
-                s.p, s.end = p, end
-                if not is_other(op, &s):
-                    return False
-                p = s.p
-            op += 1
-        return p == end
+        for number in range(self.text_count):
+            c = self.texts[number]
+            if c.size + size > INT32_MAX:
+                return False
+            if c.size + size + SPARE > c.capacity:
+                grow_data(c, size + SPARE)
+        return True
 
-
-def next_other(
-    const uint8_t[::1] data, const int[::1] offsets, Py_ssize_t row, Py_ssize_t end_row, bytes prefix
-):
-    """Return the next row after ``row`` whose value does not begin with ``prefix``, or ``end_row``."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
-    cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
-    if end_row > offsets.shape[0] - 1 or row < 0:
-        raise IndexError(end_row)
-    row += 1
-    if row < end_row and not 0 <= offsets[row] <= offsets[end_row] <= data.shape[0]:
-        raise IndexError("offsets")
-    while (
-        row < end_row
-        and offsets[row + 1] - offsets[row] >= size
-        and begins(&data[0] + offsets[row], wanted, size)
-    ):
-        row += 1
-    return row
+    cdef Py_ssize_t read_block(self, Rows rows, Py_ssize_t row, bytes prefix, Col *root) except -1:
+        """Read some of the rows from ``row`` on, and return how many: none if the first one cannot be read."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), total = 0, count = 0, done = 0
+        cdef Py_ssize_t most = min(<Py_ssize_t>BLOCK, rows.size - row)
+        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
+        cdef const uint8_t *limit
+        cdef Source found[BLOCK]
+        cdef Source *source
+        cdef int64_t place = root.length, end
+        cdef int number
+        while count < most:
+            if rows.has_null(row + count):
+                break
+            source = &found[count]
+            limit = rows.find(row + count, source)
+            if limit == NULL or limit - source.end < self.reach or source.end - source.p < size:
+                break
+            if not begins(source.p, wanted, size):
+                break
+            total += source.end - source.p
+            if total > MOST_BLOCK_BYTES:
+                break
+            source.p += size
+            count += 1
+        if not count or not self.make_room(total):
+            return 0
+        while done < count and read_row(self.ops, found[done].p, found[done].end, place + done):
+            done += 1
+        end = place + done
+        for number in range(self.text_count):
+            if self.are_checked[number]:
+                end = first_damaged(self.texts[number], place, end)
+        for number in range(self.column_count):
+            set_length(self.columns[number], place + done)
+        if end < place + count:
+            truncate(root, end)
+        return end - place
 
 
 cdef class Decoder:
@@ -879,7 +1098,7 @@ cdef class Decoder:
         self._root = self._compile(root)
         if self._root.kind == RECORD:
             self._program = Program()
-            self._program.add_record(self._root, 1)
+            self._program.add_root(self._root)
 
     def __dealloc__(self):
         cdef Node *node
@@ -926,28 +1145,17 @@ cdef class Decoder:
                 node.steps[place] = self._compile(steps[place])
         return node
 
-    def decode(
-        self,
-        const uint8_t[::1] data,
-        const int[::1] offsets,
-        const uint8_t[::1] validity,
-        Py_ssize_t bit,
-        Py_ssize_t row,
-        Py_ssize_t end_row,
-        bytes prefix,
-    ):
-        """Read the rows from ``row`` on that begin with ``prefix``, up to ``end_row``; see the Python form."""
+    def decode(self, Rows rows, Py_ssize_t row, bytes prefix):
+        """Read the rows from ``row`` on that begin with ``prefix``; see the Python form."""
         cdef Col *root = self._root.column
-        cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
-        if end_row > offsets.shape[0] - 1 or row < 0:
-            raise IndexError(end_row)
-        if row < end_row and not 0 <= offsets[row] <= offsets[end_row] <= data.shape[0]:
-            raise IndexError("offsets")
+        if row < 0:
+            raise IndexError(row)
         self._row = row
-        if end_row > row:
-            reserve(root, end_row - row)
+        self._complete = root.length
+        if rows.size > row:
+            reserve(root, rows.size - row)
         try:
-            self._rows(start, start + data.shape[0], offsets, validity, bit, end_row, prefix)
+            self._rows(rows, prefix)
         except IndexError as error:
             truncate(root, self._complete)
             return self._row, str(error)
@@ -956,74 +1164,23 @@ cdef class Decoder:
             return self._row, str(error)
         return self._row, None
 
-    cdef int _run(
-        self,
-        const uint8_t *start,
-        const uint8_t *data_end,
-        const int[::1] offsets,
-        const uint8_t[::1] validity,
-        Py_ssize_t bit,
-        Py_ssize_t end_row,
-        bytes prefix,
-    ) except -1:
-        """Read rows by the program, up to one that it cannot read."""
-        cdef Program program = self._program
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), row = self._row, at
-        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
-        cdef const uint8_t *p
-        cdef const uint8_t *end
-        cdef Col *root = self._root.column
-        cdef int64_t place = root.length
-        cdef bint is_cut = False
-        cdef int column
-        while row < end_row:
-            at = bit + row
-            if validity is not None and not validity[at >> 3] >> (at & 7) & 1:
-                break
-            p = start + offsets[row]
-            end = start + offsets[row + 1]
-            if data_end - end < program.reach or end - p < size or not begins(p, wanted, size):
-                break
-            if not program.read_row(p + size, end, place):
-                is_cut = True
-                break
-            place += 1
-            row += 1
-        for column in range(program.column_count):
-            set_length(program.columns[column], place)
-        if is_cut:
-            truncate(root, place)
-        self._row = row
-        self._complete = place
-        return 0
-
-    cdef int _rows(
-        self,
-        const uint8_t *start,
-        const uint8_t *data_end,
-        const int[::1] offsets,
-        const uint8_t[::1] validity,
-        Py_ssize_t bit,
-        Py_ssize_t end_row,
-        bytes prefix,
-    ) except -1:
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), at
+    cdef int _rows(self, Rows rows, bytes prefix) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix), count
         cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(prefix)
         cdef Source s
         cdef Col *root = self._root.column
-        cdef bint has_validity = validity is not None
-        self._complete = root.length
-        while self._row < end_row:
+        while self._row < rows.size:
             if self._program is not None:
-                self._run(start, data_end, offsets, validity, bit, end_row, prefix)
-                if self._row == end_row:
-                    return 0
-            at = bit + self._row
-            if has_validity and not validity[at >> 3] >> (at & 7) & 1:
+                count = self._program.read_block(rows, self._row, prefix, root)
+                if count:
+                    self._row += count
+                    self._complete = root.length
+                    continue
+            if rows.has_null(self._row):
                 add_null(root)
             else:
-                s.p = start + offsets[self._row]
-                s.end = start + offsets[self._row + 1]
+                if rows.find(self._row, &s) == NULL:
+                    fail("a row that is outside of its buffer")
                 if s.end - s.p < size or not begins(s.p, wanted, size):
                     return 0
                 s.p += size

@@ -40,6 +40,9 @@ from pykclient.schema_registry.avro_nodes import (
 )
 
 _INT32: Final = struct.Struct("<i")
+#: A view: the size, and, without the first four bytes, the number of the buffer and the place in it.
+_VIEW: Final = struct.Struct("<i4xii")
+_MAX_INLINE: Final = 12
 _MAX_INT32: Final = (1 << 31) - 1
 #: The most values of an array that take no bytes.
 MOST_EMPTY: Final = 1 << 16
@@ -125,6 +128,68 @@ class Column:
                 child.truncate(length)
 
 
+class Rows:
+    """The rows of an array of bytes. Thread: owner."""
+
+    __slots__ = ("_bits", "_buffers", "_first", "_offsets", "_views", "size")
+
+    def __init__(
+        self,
+        size: int,
+        bits: memoryview | None,
+        first: int,
+        offsets: memoryview | None,
+        views: memoryview | None,
+        buffers: Sequence[memoryview],
+    ) -> None:
+        """Refer to the buffers of an array.
+
+        Args:
+            bits: the array's validity, or None if no row is null. The bit of the first row is ``first``.
+            offsets: int32, one more than rows: where rows begin in the only buffer. None if there are ``views``.
+            views: 16 bytes a row, with its size, and its bytes if these are at most 12, or else the number of a buffer
+                and the place in it.
+        """
+        self.size = size
+        self._bits = bits
+        self._first = first
+        self._offsets = offsets
+        self._views = views
+        self._buffers = buffers
+
+    def is_null(self, row: int) -> bool:
+        """Return whether a row is null."""
+        place = self._first + row
+        return self._bits is not None and not self._bits[place >> 3] >> (place & 7) & 1
+
+    def value(self, row: int) -> memoryview:
+        """Return the bytes of a row, which is not null.
+
+        Raises:
+            SerializationError: the row is not inside of a buffer.
+        """
+        number = 0
+        if self._views is None:
+            assert self._offsets is not None
+            begin, end = self._offsets[row : row + 2]
+        else:
+            size, number, begin = _VIEW.unpack_from(self._views, 16 * row)
+            if 0 <= size <= _MAX_INLINE:
+                return self._views[16 * row + 4 : 16 * row + 4 + size]
+            end = begin + size
+        if not (0 <= number < len(self._buffers) and 0 <= begin <= end <= len(self._buffers[number])):
+            raise SerializationError("a row that is outside of its buffer")
+        return self._buffers[number][begin:end]
+
+    def next_other(self, row: int, prefix: bytes) -> int:
+        """Return the next row after ``row`` that is null or does not begin with ``prefix``, or the end."""
+        size = len(prefix)
+        row += 1
+        while row < self.size and not self.is_null(row) and self.value(row)[:size] == prefix:
+            row += 1
+        return row
+
+
 class Decoder:
     """Reads the records of one writer into columns. Steps refer to ``columns`` by number. Thread: owner."""
 
@@ -136,41 +201,28 @@ class Decoder:
         self._data = memoryview(b"")
         self._pos = self._end = 0
 
-    def decode(
-        self,
-        data: memoryview,
-        offsets: memoryview,
-        validity: memoryview | None,
-        bit: int,
-        row: int,
-        end_row: int,
-        prefix: bytes,
-    ) -> tuple[int, str | None]:
-        """Read the rows from ``row`` on that begin with ``prefix``, up to ``end_row``.
-
-        ``offsets`` are int32, one more than rows; ``validity`` has the bits of the rows, from the bit ``bit`` on. A row
-        that is null is read as null.
+    def decode(self, rows: Rows, row: int, prefix: bytes) -> tuple[int, str | None]:
+        """Read the rows from ``row`` on that begin with ``prefix``. A row that is null is read as null.
 
         Returns:
             the next row that was not read, and why not if it begins with the prefix. Its values are taken back.
         """
-        self._data = data
         root = self._columns[self._root.column]
         size = len(prefix)
-        while row < end_row:
-            if validity is not None and not validity[(bit + row) >> 3] >> ((bit + row) & 7) & 1:
+        while row < rows.size:
+            if rows.is_null(row):
                 root.add_null()
                 row += 1
                 continue
-            begin, end = offsets[row], offsets[row + 1]
-            if data[begin : min(end, begin + size)] != prefix:
+            value = rows.value(row)
+            if value[:size] != prefix:
                 return row, None
-            self._pos, self._end = begin + size, end
+            self._data, self._pos, self._end = value, size, len(value)
             length = root.length
             try:
                 self._read(self._root, 0)
-                if self._pos != end:
-                    raise SerializationError(f"{end - self._pos} bytes are left after the value")
+                if self._pos != self._end:
+                    raise SerializationError(f"{self._end - self._pos} bytes are left after the value")
             except IndexError:
                 root.truncate(length)
                 return row, "the bytes end inside of a value"
@@ -305,15 +357,6 @@ class Decoder:
             raise IndexError(size)
         self._pos += size
         return self._data[self._pos - size : self._pos]
-
-
-def next_other(data: memoryview, offsets: memoryview, row: int, end_row: int, prefix: bytes) -> int:
-    """Return the next row after ``row`` whose value does not begin with ``prefix``, or ``end_row``."""
-    size = len(prefix)
-    row += 1
-    while row < end_row and data[offsets[row] : min(offsets[row + 1], offsets[row] + size)] == prefix:
-        row += 1
-    return row
 
 
 def _check_text(data: memoryview) -> None:

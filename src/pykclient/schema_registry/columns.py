@@ -9,13 +9,14 @@ one type and null is a nullable column; one of several types a struct with a col
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
 from pykclient.schema_registry.avro_damage import damage
-from pykclient.schema_registry.avro_decoder import Column, Decoder, next_other
+from pykclient.schema_registry.avro_decoder import Column, Decoder, Rows
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
 from pykclient.schema_registry.rest import load
@@ -65,37 +66,20 @@ def _ensure_no_rules(schema: Schema, name: str, deserializer: str) -> None:
         )
 
 
-class Rows(NamedTuple):
-    """The rows of an array of bytes: where they are in ``data``, and which are null."""
-
-    data: memoryview
-    offsets: memoryview
-    #: None: no row is null. The bit of the first row is ``first``.
-    bits: memoryview | None
-    first: int
-    size: int
-
-    @classmethod
-    def of(cls, array: pa.Array) -> Rows:
-        """Return the rows of an Arrow array."""
-        pa: Any = load("pyarrow", "arrow")
-        if pa.types.is_binary_view(array.type) or pa.types.is_large_binary(array.type):
-            array = array.cast(pa.binary())
-        validity, offsets_buffer, data_buffer = array.buffers()
-        size, first = len(array), array.offset
-        offsets = memoryview(offsets_buffer).cast("B").cast("i")[first : first + size + 1] if size else memoryview(b"")
-        data = memoryview(b"" if data_buffer is None else data_buffer).cast("B")
-        bits = None if validity is None or not array.null_count else memoryview(validity).cast("B")
-        return cls(data, offsets, bits, first, size)
-
-    def is_null(self, row: int) -> bool:
-        """Return whether a row is null."""
-        place = self.first + row
-        return self.bits is not None and not self.bits[place >> 3] >> (place & 7) & 1
-
-    def value(self, row: int, skipped: int = 0) -> memoryview:
-        """Return the bytes of a row, without the first ones."""
-        return self.data[self.offsets[row] + skipped : self.offsets[row + 1]]
+def rows_of(array: pa.Array) -> Rows:
+    """Return the rows of an Arrow array of bytes or texts."""
+    pa: Any = load("pyarrow", "arrow")
+    if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type):
+        array = array.cast(pa.binary())
+    size, first = len(array), array.offset
+    validity, *buffers = [None if buffer is None else memoryview(buffer).cast("B") for buffer in array.buffers()]
+    bits = None if validity is None or not array.null_count else validity
+    places = buffers.pop(0) if size else memoryview(b"")
+    assert places is not None
+    data = [memoryview(b"") if buffer is None else buffer for buffer in buffers]
+    if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
+        return Rows(size, bits, first, None, places[16 * first : 16 * (first + size)], data)
+    return Rows(size, bits, first, places.cast("i")[first : first + size + 1], None, data)
 
 
 class RowReader(Protocol):
@@ -161,6 +145,8 @@ class RegistryColumns(Generic[_Writer, _Columns]):
     A format says how it parses a schema, which columns that makes, and how it reads rows.
     """
 
+    #: True: columns of views are decoded as well, which need no copies of the bytes.
+    reads_views: ClassVar[bool] = True
     schema_type: ClassVar[str]
     #: The name of the format in messages, and that of its deserializer.
     _names: ClassVar[tuple[str, str]]
@@ -208,10 +194,10 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         """Return what reads the rows of one array."""
         raise NotImplementedError
 
-    def _prefix_size(self, data: memoryview, begin: int, end: int) -> int:
+    def _prefix_size(self, row: memoryview) -> int:
         """Return the size of what is before a row's value, if the row begins as one with an id."""
-        magic = data[begin] if end > begin else -1
-        return 17 if magic == 1 else 9 if magic == 0 and not any(data[begin + 1 : begin + 5]) else 5
+        magic = row[0] if row else -1
+        return 17 if magic == 1 else 9 if magic == 0 and not any(row[1:5]) else 5
 
     # The steps.
 
@@ -267,8 +253,15 @@ class RegistryColumns(Generic[_Writer, _Columns]):
                 says, unless it does not know the id.
             SerializationError: a schema is not valid, or has a type that contains itself.
         """
-        rows = Rows.of(array)
-        prefixes = self._prefixes(rows)
+        rows = rows_of(array)
+        # Nearly always all rows have the schema of earlier ones, and it takes no pass over them to know that.
+        found = None if self._target is None else self._decoded(rows, self._prefixes(rows, 1))
+        found = found or self._decoded(rows, self._prefixes(rows))
+        assert found is not None
+        return found
+
+    def _decoded(self, rows: Rows, prefixes: dict[bytes, None]) -> Decoded | None:
+        """Return the column of rows; None if one has a newer schema than ``prefixes``, and its columns are wanted."""
         target = self._choose(prefixes)
         if target is None:
             poison = [Poison(row, self._reason(rows, row)) for row in range(rows.size) if not rows.is_null(row)]
@@ -281,6 +274,8 @@ class RegistryColumns(Generic[_Writer, _Columns]):
             prefix = self._prefix_at(rows, row)
             if prefix is None:  # a null, which is read with any prefix
                 prefix = any_prefix
+            elif self._is_known(prefix) and self._given is None and self._number(prefix) > self._newest:
+                return None
             if prefix is None or prefix not in self._writers:
                 if not rows.is_null(row):
                     poison.append(Poison(row, self._reason(rows, row)))
@@ -333,11 +328,11 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         """Return the bytes before a row's value; those of the row if they are no prefix; None for null."""
         if rows.is_null(row):
             return None
-        begin, end = rows.offsets[row], rows.offsets[row + 1]
-        return bytes(rows.data[begin : min(end, begin + self._prefix_size(rows.data, begin, end))])
+        found = rows.value(row)
+        return bytes(found[: self._prefix_size(found)])
 
-    def _prefixes(self, rows: Rows) -> dict[bytes, None]:
-        """Return the prefixes of all rows, and ask the registry for those that are new."""
+    def _prefixes(self, rows: Rows, most: int | None = None) -> dict[bytes, None]:
+        """Return the prefixes of rows, at most the first ``most``, and ask the registry for those that are new."""
         found: dict[bytes, None] = {}
         row = 0
         while row < rows.size:
@@ -346,7 +341,9 @@ class RegistryColumns(Generic[_Writer, _Columns]):
                 row += 1
                 continue
             found[prefix] = None
-            row = next_other(rows.data, rows.offsets, row, rows.size, prefix)
+            if len(found) == most:
+                break
+            row = rows.next_other(row, prefix)
         return found
 
     def _is_known(self, prefix: bytes) -> bool:
@@ -401,14 +398,16 @@ class RegistryColumns(Generic[_Writer, _Columns]):
             return self._target
         newest, schema = self._newest, None
         for prefix in prefixes:
-            schema_id, writer = self._writers[prefix]
-            number = schema_id.id if schema_id.id is not None else 0
-            if number > newest:
-                newest, schema = number, writer
+            if (number := self._number(prefix)) > newest:
+                newest, schema = number, self._writers[prefix][1]
         if schema is not None:
             self._target = self._new_target(schema)
             self._newest = newest
         return self._target
+
+    def _number(self, prefix: bytes) -> int:
+        """Return the number of a known schema: a newer one has a higher number."""
+        return self._writers[prefix][0].id or 0
 
     def _error(self, batch: pa.RecordBatch, name: str, poison: list[Poison]) -> RecordDeserializationError:
         row, reason = poison[0]
@@ -481,9 +480,9 @@ class _AvroReader:
                 reason = _decode_bytes(decoder, rows.value(row), prefix)
             row += reason is None
         else:
-            row, reason = decoder.decode(rows.data, rows.offsets, rows.bits, rows.first, row, rows.size, prefix)
+            row, reason = decoder.decode(rows, row, prefix)
         if reason is not None:
-            value = bytes(rows.value(row, len(prefix)))
+            value = bytes(rows.value(row)[len(prefix) :])
             reason = damage(writer, self._target.reader, value) or reason
         return row, reason
 
@@ -496,7 +495,7 @@ def _decode_bytes(decoder: Decoder, value: memoryview, prefix: bytes) -> str | N
     body = bytes(value[len(prefix) :])
     framed = prefix + zigzag(len(body)) + body
     ends = memoryview(array("i", (0, len(framed))))
-    return decoder.decode(memoryview(framed), ends, None, 0, 0, 1, prefix)[1]
+    return decoder.decode(Rows(1, None, 0, ends, None, [memoryview(framed)]), 0, prefix)[1]
 
 
 def avro_columns(
@@ -522,6 +521,11 @@ def avro_columns(
     return AvroColumns(registry, schema, columns, on_error)
 
 
+@functools.lru_cache(256)
+def _arrow_type(name: tuple[Any, ...]) -> Any:
+    return getattr(load("pyarrow", "arrow"), name[0])(*name[1:])
+
+
 def _array(pa: Any, shape: Shape, column: Column) -> Any:
     """Return the Arrow array of a column."""
     length, null_count, validity, offsets, data = column.buffers()
@@ -534,7 +538,7 @@ def _array(pa: Any, shape: Shape, column: Column) -> Any:
         indices = pa.Array.from_buffers(pa.int32(), length, [valid, pa.py_buffer(data)], null_count)
         return pa.DictionaryArray.from_arrays(indices, pa.array(shape.symbols, pa.string()), safe=False)
     if shape.form in (FIXED, BYTES):
-        kind = getattr(pa, shape.arrow[0])(*shape.arrow[1:])
+        kind = _arrow_type(shape.arrow)
         parts = (
             [valid, pa.py_buffer(data)] if shape.form == FIXED else [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
         )

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, SerializationError
-from pykclient.schema_registry.avro_decoder import next_other
-from pykclient.schema_registry.columns import RegistryColumns, Rows, ensure_fields
+from pykclient.schema_registry.avro_decoder import Rows
+from pykclient.schema_registry.columns import RegistryColumns, ensure_fields
 from pykclient.schema_registry.json_schema import JsonPlace, ParsedJson, json_damage, json_problem, parsed_json
 from pykclient.schema_registry.models import is_model, json_schema
 from pykclient.schema_registry.protobuf import file_of, index_array, message_class, message_damage, schema_text
@@ -72,10 +72,8 @@ class _ObjectReader:
                 continue
             if rows.value(row)[:size] != prefix:
                 break
-            end = min(next_other(rows.data, rows.offsets, row, rows.size, prefix), row + _BLOCK)
-            if rows.bits is not None:
-                end = next((place for place in range(row, end) if rows.is_null(place)), end)
-            values = [bytes(rows.value(place, size)) for place in range(row, end)]
+            end = min(rows.next_other(row, prefix), row + _BLOCK)
+            values = [bytes(rows.value(place)[size:]) for place in range(row, end)]
             part = None if self._decode_all is None else self._decode_all(values)
             if part is not None:
                 self._end_part()
@@ -478,9 +476,9 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
         #: The files of schemas by id, as each may have several messages.
         self._files: dict[object, Any] = {}
 
-    def _prefix_size(self, data: memoryview, begin: int, end: int) -> int:
-        size = super()._prefix_size(data, begin, end)
-        head = bytes(data[begin + size : min(end, begin + _MOST_INDEX_BYTES)])
+    def _prefix_size(self, row: memoryview) -> int:
+        size = super()._prefix_size(row)
+        head = bytes(row[size:_MOST_INDEX_BYTES])
         try:
             return size + read_indexes(head, 0)[1]
         except SerializationError:
