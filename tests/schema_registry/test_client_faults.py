@@ -400,7 +400,12 @@ def test_time_limit_by_an_alarm_ends_a_look_up(registry: EmbeddedSchemaRegistry,
         }
     has_arrived = holding(registry)
     before = signal.signal(signal.SIGALRM, on_alarm)
-    alarm = threading.Thread(target=lambda: (eventually(has_arrived), os.kill(os.getpid(), signal.SIGALRM)))
+
+    def ring() -> None:
+        eventually(has_arrived)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    alarm = threading.Thread(target=ring)
     try:
         with SchemaRegistryClient(conf) as client:
             alarm.start()

@@ -21,8 +21,7 @@ from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import RecordDeserializationError, SerializationError
 from pykclient.schema_registry import MessageField, Schema, SchemaRegistryClient, SerializationContext, avro_columns
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
-from pykclient.schema_registry.avro_damage import damage
-from pykclient.schema_registry.avro_types import parse_avro
+from pykclient.schema_registry.avro_types import damage, parse_avro
 from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from pykclient.testing import EmbeddedCluster

@@ -10,7 +10,6 @@ The names are confluent-kafka's. See docs/schemas.md. Names are loaded when they
 - ``avro``, ``json_schema``, ``protobuf``, ``models``: the serializers of each format, and those of models
 - ``avro_types``, ``avro_nodes``, ``avro_decoder``, ``columns``: Avro into columns
 - ``object_columns``: JSON and Protobuf into columns
-- ``compatibility``: whether one schema reads data of another
 """
 
 from __future__ import annotations

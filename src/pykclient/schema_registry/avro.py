@@ -14,8 +14,15 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
-from pykclient.schema_registry.avro_damage import damage, is_written
-from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro, resolution_problems
+from pykclient.schema_registry.avro_types import (
+    AvroType,
+    damage,
+    is_written,
+    loaded,
+    named_schemas,
+    parse_avro,
+    resolution_problems,
+)
 from pykclient.schema_registry.models import avro_schema, is_model, maker, plain
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import (

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
-from pykclient.schema_registry.avro_damage import damage
 from pykclient.schema_registry.avro_decoder import Column, Decoder, Rows
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
-from pykclient.schema_registry.avro_types import AvroType, loaded, named_schemas, parse_avro
+from pykclient.schema_registry.avro_types import AvroType, damage, loaded, named_schemas, parse_avro
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient

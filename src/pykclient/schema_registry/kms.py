@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
+from pykclient.network.authenticator.assertions import signed_jwt
 from pykclient.network.authenticator.token_endpoint import EndpointSettings, TokenEndpoint, opener
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import raise_if_of_signal_handler, shown_text
@@ -547,32 +548,29 @@ def _account_tokens(account: Mapping[str, Any], where: str) -> Tokens:
     serialization = load("cryptography.hazmat.primitives.serialization", "encryption")
     try:
         key = serialization.load_pem_private_key(str(account["private_key"]).encode(), None)
-        sign = key.sign
-        sign(b"", padding.PKCS1v15(), hashes.SHA256())
+
+        def sign(data: bytes) -> bytes:
+            made: bytes = key.sign(data, padding.PKCS1v15(), hashes.SHA256())
+            return made
+
+        sign(b"")
     except Exception:  # noqa: BLE001 - cryptography's own errors, whose texts may have parts of the key
         raise RuleError(f"{where} has no private key of RSA in PEM") from None
 
     def form() -> dict[str, str]:
         now_s = SYSTEM_CLOCK.wall_ms() // 1000
-        parts: tuple[dict[str, Any], ...] = (
-            {"alg": "RS256", "typ": "JWT", "kid": account.get("private_key_id")},
-            {
-                "iss": account.get("client_email"),
-                "scope": "https://www.googleapis.com/auth/cloudkms",
-                "aud": account["token_uri"],
-                "iat": now_s,
-                "exp": now_s + 3600,
-            },
-        )
-        text = ".".join(_unpadded(json.dumps(part).encode()) for part in parts)
-        signature = _unpadded(sign(text.encode(), padding.PKCS1v15(), hashes.SHA256()))
-        return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": f"{text}.{signature}"}
+        header = {"alg": "RS256", "typ": "JWT", "kid": account.get("private_key_id")}
+        claims = {
+            "iss": account.get("client_email"),
+            "scope": "https://www.googleapis.com/auth/cloudkms",
+            "aud": account["token_uri"],
+            "iat": now_s,
+            "exp": now_s + 3600,
+        }
+        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        return {"grant_type": grant, "assertion": signed_jwt(header, claims, sign)}
 
     return _tokens(str(account["token_uri"]), "token.uri", {}, form)
-
-
-def _unpadded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _content(path: Path, name: str) -> str:

@@ -135,8 +135,7 @@ class AssertionCreator:
         header, payload = self._template()
         header |= {"alg": self._algorithm, "typ": "JWT"}
         payload |= self._payload(self._wall_ms() // 1000)
-        signed = f"{_encoded_json(header)}.{_encoded_json(payload)}"
-        return f"{signed}.{_encoded(self._signature(signed.encode()))}"
+        return signed_jwt(header, payload, self._signature)
 
     def _payload(self, now_s: int) -> dict[str, Any]:
         claims = self._claims
@@ -201,6 +200,12 @@ def _read(path: Path) -> bytes:
     if len(content) > _MOST_BYTES:
         raise SaslAuthenticationError(f"the file {path} has more than {_MOST_BYTES} bytes")
     return content
+
+
+def signed_jwt(header: dict[str, Any], payload: dict[str, Any], sign: Callable[[bytes], bytes]) -> str:
+    """Return a JWT with the signature that ``sign`` makes of its bytes."""
+    signed = f"{_encoded_json(header)}.{_encoded_json(payload)}"
+    return f"{signed}.{_encoded(sign(signed.encode()))}"
 
 
 def _encoded_json(value: dict[str, Any]) -> str:

@@ -16,7 +16,6 @@ import http.client
 import io
 import json
 import random
-import socket
 import ssl
 import urllib.error
 import urllib.parse
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
 #: The shortest timeout of a read, in seconds. A timeout of 0 would make the socket non-blocking.
 _LEAST_S: Final = 0.001
+#: SHUT_RDWR.
+_BOTH_WAYS: Final = 2
 
 
 def opener(
@@ -151,8 +152,11 @@ class TimedSocket:
 
     def abort(self) -> None:
         """End the reads and writes of other threads. It is not closed, which would free its number for another."""
+        sock = self._sock
+        # Not SSLSocket's own method, which takes TLS away from a thread that is reading.
+        plain: Any = super(ssl.SSLSocket, sock) if isinstance(sock, ssl.SSLSocket) else sock
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # without TLS's farewell, which may block
+            plain.shutdown(_BOTH_WAYS)
 
     def close(self) -> None:
         """Close the socket, once its readers are closed."""
