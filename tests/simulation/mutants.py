@@ -98,7 +98,7 @@ _PRODUCER = (
     Mutant(
         "a new batch wakes nobody",
         "producer/kafka_producer",
-        "            self._sender.wakeup()\n        # Release",
+        "            self._driver.wakeup()\n        # Release",
         "            pass\n        # Release",
     ),
     Mutant(
