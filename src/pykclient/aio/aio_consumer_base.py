@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from abc import abstractmethod
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.share.share_consumer import ShareConsumerComponents
-    from pykclient.errors import KafkaError
+    from pykclient.errors import KafkaError, RecordDeserializationError
     from pykclient.metrics.metrics import Metrics
 
 
@@ -83,6 +83,15 @@ class DecidingSide(Protocol):
 
 
 D = TypeVar("D", bound=DecidingSide)
+
+
+def load_of(error: RecordDeserializationError) -> Callable[[], Awaitable[object]] | None:
+    """Return what a deserializer must await before it can continue; None if it has failed.
+
+    A deserializer of a schema registry must not block the loop to ask the registry.
+    """
+    load: Callable[[], Awaitable[object]] | None = getattr(error.__cause__, "load", None)
+    return load
 
 
 class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
@@ -273,8 +282,11 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
             IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
         """
         consumer = self._usable()
+        return await consumer.run_call(consumer.consumer.client_instance_id(self._timer(consumer, timeout_ms)))
+
+    def _timer(self, consumer: D, timeout_ms: float | None = None) -> Timer:
         bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
-        return await consumer.run_call(consumer.consumer.client_instance_id(Timer(consumer.components.clock, bound_ms)))
+        return Timer(consumer.components.clock, bound_ms)
 
     def _registry(self, call: str) -> Metrics:  # noqa: ARG002
         return self._started().components.metrics

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pykclient.aio import aiokafka_arguments
-from pykclient.aio.aio_consumer_base import AIOConsumerBase
+from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
 from pykclient.aio.aiokafka_arguments import consumer_config
 from pykclient.aio.client_view import ClientView
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
@@ -501,8 +501,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
                     try:
                         fetch = take()
                     except RecordDeserializationError as error:
-                        # A deserializer that would have blocked the loop, to ask a schema registry.
-                        load = getattr(error.__cause__, "load", None)
+                        load = load_of(error)
                         if load is None:
                             raise
                         try:
@@ -562,9 +561,6 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
         return await consumer.run_call(consumer.consumer.position(tp, self._timer(consumer)))
-
-    def _timer(self, consumer: ThreadlessConsumer) -> Timer:
-        return Timer(consumer.components.clock, self._timeout_ms)
 
     def _check_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
-from pykclient.aio.aio_consumer_base import AIOConsumerBase
+from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
 from pykclient.aio.aiokafka_arguments import with_known_mechanism
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopWaits
@@ -169,7 +169,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
     async def _join(self, consumer: ThreadlessShareConsumer, waits: LoopWaits) -> None:  # noqa: ARG002
         if self._subscriptions.has_no_subscription_or_user_assignment():
             return
-        if not await consumer.run_call(consumer.consumer.join(self._timer(consumer, None))):
+        if not await consumer.run_call(consumer.consumer.join(self._timer(consumer))):
             raise KafkaTimeoutError(
                 f"the share group could not be joined within {self._timeout_ms} ms (default.api.timeout.ms): "
                 f"{consumer.report()}"
@@ -177,10 +177,6 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
 
     def _forget_start(self) -> None:
         self._subscriptions = self._subscriptions.renewed()
-
-    def _timer(self, consumer: ThreadlessShareConsumer, timeout_ms: float | None) -> Timer:
-        bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
-        return Timer(consumer.components.clock, bound_ms)
 
     # --- subscription ----------------------------------------------------------------------------------------------
 
@@ -319,16 +315,18 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         while True:
             try:
                 return await consumer.run(consumer.consumer.poll(timer))
-            except KafkaError as error:
-                # A deserializer that would have blocked the loop, to ask a schema registry.
-                load = getattr(error.__cause__, "load", None)
-                if load is None or not isinstance(error, RecordDeserializationError):
+            except RecordDeserializationError as error:
+                load = load_of(error)
+                if load is None:
                     await consumer.rest_if_repeated(error)
                     raise
                 try:
                     await load()
                 except KafkaError as failure:
                     consumer.consumer.load_failed(error.part, failure)
+            except KafkaError as error:
+                await consumer.rest_if_repeated(error)
+                raise
 
     def __aiter__(self) -> Self:
         """Return the consumer: a loop goes over all records, and ends when the consumer is stopped.

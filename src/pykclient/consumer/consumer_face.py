@@ -14,10 +14,11 @@ import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
+from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.request_manager import RequestFuture
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import Steps
+    from pykclient.consumer.application_driver import ApplicationDriver, Steps
     from pykclient.metrics.metrics import Metrics
 
 _HOLDER = "holder"
@@ -382,6 +383,26 @@ class ConsumerDelegate(Protocol):
 
     def abandon(self) -> None: ...
 
+    def recover(self, in_middle: bool) -> None: ...
+
+    def has_leftovers(self) -> bool: ...
+
+
+class FaceComponents(Protocol):
+    """The parts that both public consumers take: ConsumerComponents or ShareConsumerComponents."""
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def guard(self) -> ThreadGuard: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def driver(self) -> ApplicationDriver: ...
+
 
 class RunSteps(Protocol):
     """Runs steps to their end."""
@@ -418,6 +439,27 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
         state = " closed" if self._guard.closed else ""
         ids = f"client_id={self._consumer.client_id} group_id={self._consumer.group_id}"
         return f"<{self._guard.name} {ids}{state}>"
+
+    #: What ``pickle``'s error adds.
+    _where_to_make_it = ""
+
+    def _attach(self, consumer: ConsumerDelegate, components: FaceComponents) -> None:
+        """Take the parts that the consumer is made of."""
+        self._guard = guard = components.guard
+        self._clock = components.clock
+        self._default_timeout_ms = components.config["default.api.timeout.ms"]
+        self._iterator = None
+        self._consumer = consumer
+        self._run = components.driver.run
+        guard.recover = consumer.recover
+        guard.has_leftovers = consumer.has_leftovers
+        explanation.opened(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be pickled, as its connections belong to this process: make it in the function that runs "
+            f"elsewhere{self._where_to_make_it}"
+        )
 
     def _timer(self, timeout_ms: float | None) -> Timer:
         return Timer(
@@ -490,8 +532,44 @@ class ConsumerFace(SubscribedMetrics, ABC, Generic[K, V]):
         self._guard.check_process()
         self._consumer.wakeup()
 
+    def _is_gone(self) -> bool:
+        """Return True if there is nothing to close: it is closed, or belongs to the parent process."""
+        if self._guard.forked:
+            self._guard.closed = True  # the connections and the membership belong to the parent
+        return self._guard.closed
+
+    def _close(self, close: Callable[[], Steps[Exception | None]], abort: Callable[[], Steps[Any]]) -> Exception | None:
+        """Run the steps of ``close``, and return its error. If an exception ends them, run those of ``abort``.
+
+        The caller is inside of the guard.
+        """
+        try:
+            failure = self._run(close())
+        except BaseException:
+            # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the next
+            # step instead. If another exception strikes here, another call of close() does the rest.
+            self._consumer.recover(in_middle=True)
+            self._run(abort())
+            self._guard.closed = True
+            explanation.closed(self)
+            raise
+        self._iterator = None
+        self._guard.closed = True
+        explanation.closed(self)
+        return failure
+
     def __enter__(self) -> Self:
         return self
+
+    @staticmethod
+    def _exit(error_type: type[BaseException] | None) -> tuple[bool, int | None]:
+        """Return whether an error ends a block, and the time to close within: half a second if the program ends.
+
+        A generator that is closed because its caller leaves a loop exits the block normally.
+        """
+        is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
+        is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
+        return is_error, ENDING_TIMEOUT_MS if is_ending else None
 
     def __del__(self) -> None:
         consumer = getattr(self, "_consumer", None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from pykclient import explanation
 from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
@@ -16,7 +15,6 @@ from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_delegate import DEFAULT_REBALANCE_REASON, ConsumerDelegate
 from pykclient.consumer.consumer_face import (
     DEFAULT_CLOSE_TIMEOUT_MS,
-    ENDING_TIMEOUT_MS,
     ConsumerFace,
     OffsetCommitFuture,
 )
@@ -75,6 +73,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
     except ``close``, which does nothing.
     """
 
+    _where_to_make_it = " (Spark reads topics with pykclient.spark.KafkaDataSource)"
     _consumer: ConsumerDelegate
 
     @overload
@@ -143,23 +142,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
         return consumer
 
     def _start(self, components: ConsumerComponents) -> None:
-        self._guard = components.guard
-        self._clock = components.clock
-        self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
-        self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._consumer = ConsumerDelegate(components)
-        self._run = components.driver.run
+        self._attach(ConsumerDelegate(components), components)
         self._iteration = Iteration(
             self._consumer, self._run, self._guard, self._clock, self.config["consumer.timeout.ms"]
-        )
-        self._guard.recover = self._consumer.recover
-        self._guard.has_leftovers = self._consumer.has_leftovers
-        explanation.opened(self)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{self!r} cannot be pickled, as its connections belong to this process: make it in the function that runs "
-            "elsewhere (Spark reads topics with pykclient.spark.KafkaDataSource)"
         )
 
     # --- subscription ------------------------------------------------------------------------------------------------
@@ -720,9 +705,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         operation = consumer_arguments.group_membership_operation(group_membership_operation)
         commits = checked_flag(autocommit, "autocommit")
         bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
-        if self._guard.forked:
-            self._guard.closed = True  # the connections and the membership belong to the parent
-        if self._guard.closed:
+        if self._is_gone():
             return
         with self._guard:
             if self._guard.is_nested and self._consumer.is_closing:
@@ -731,19 +714,10 @@ class KafkaConsumer(ConsumerFace[K, V]):
             # If an exception is propagating, the application may not have processed the last records.
             self._consumer.hold_back_last()
             # The consumer stays open until this is done, because the rebalance listener may use it.
-            try:
-                failure = self._run(self._consumer.close(bound_ms, operation, auto_commit=commits))
-            except BaseException:
-                # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
-                # next step instead. If another exception strikes here, another call of close() does the rest.
-                self._consumer.recover(in_middle=True)
-                self._run(self._consumer.close(0, operation, auto_commit=False))
-                self._guard.closed = True
-                explanation.closed(self)
-                raise
-            self._iterator = None
-            self._guard.closed = True
-            explanation.closed(self)
+            failure = self._close(
+                lambda: self._consumer.close(bound_ms, operation, auto_commit=commits),
+                lambda: self._consumer.close(0, operation, auto_commit=False),
+            )
         if failure is not None:
             raise failure
 
@@ -753,6 +727,5 @@ class KafkaConsumer(ConsumerFace[K, V]):
         Takes at most half a second if the program is being ended, for example by Ctrl-C. A generator that is closed
         because its caller leaves a loop exits the block normally.
         """
-        is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
-        is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
-        self.close(autocommit=not is_error, timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
+        is_error, timeout_ms = self._exit(error_type)
+        self.close(autocommit=not is_error, timeout_ms=timeout_ms)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerFace
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
@@ -124,21 +123,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         return consumer
 
     def _start(self, components: ShareConsumerComponents) -> None:
-        self._guard = components.guard
-        self._clock = components.clock
-        self._default_timeout_ms: int = self.config["default.api.timeout.ms"]
-        self._iterator: Iterator[ConsumerRecord[K, V]] | None = None
-        self._consumer = ShareConsumer(components)
-        self._run = components.driver.run
-        self._guard.recover = self._consumer.recover
-        self._guard.has_leftovers = self._consumer.has_leftovers
-        explanation.opened(self)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{self!r} cannot be pickled, as its connections belong to this process: make it in the function that runs "
-            "elsewhere"
-        )
+        self._attach(ShareConsumer(components), components)
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -356,30 +341,14 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``timeout_ms`` is negative.
         """
         bound_ms = DEFAULT_CLOSE_TIMEOUT_MS if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)
-        if self._guard.forked:
-            self._guard.closed = True  # the connections and the membership belong to the parent
-        if self._guard.closed:
+        if self._is_gone():
             return
         with self._guard:
             self._guard.require_outermost()
-            try:
-                failure = self._run(self._consumer.close(bound_ms))
-            except BaseException:
-                # Ctrl-C, or a signal handler that raises: whoever interrupts the wait does not want to wait for the
-                # next step instead. If another exception strikes here, another call of close() does the rest.
-                self._consumer.recover(in_middle=True)
-                self._run(self._consumer.close(0))
-                self._guard.closed = True
-                explanation.closed(self)
-                raise
-            self._iterator = None
-            self._guard.closed = True
-            explanation.closed(self)
+            failure = self._close(lambda: self._consumer.close(bound_ms), lambda: self._consumer.close(0))
         if failure is not None:
             raise failure
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Close the consumer. Takes at most half a second if the program is being ended, for example by Ctrl-C."""
-        is_error = error_type is not None and not issubclass(error_type, GeneratorExit)
-        is_ending = is_error and error_type is not None and not issubclass(error_type, Exception)
-        self.close(timeout_ms=ENDING_TIMEOUT_MS if is_ending else None)
+        self.close(timeout_ms=self._exit(error_type)[1])
