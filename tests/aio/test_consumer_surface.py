@@ -102,7 +102,7 @@ async def _none() -> None: ...
         (lambda it: it.subscribe(["t"], listener=5), TypeError, "listener should be an instance of Consumer"),
         (lambda it: it.subscribe(pattern="("), ValueError, "the topic pattern '(' is not a valid regular expression"),
         (lambda it: it.subscribe(["a/b"]), InvalidTopicError, "a/b"),
-        (lambda it: it.assign(5), ValueError, "partitions must be a list of TopicPartition"),
+        (lambda it: it.assign(5), ValueError, "partitions is 5; it must be a list of TopicPartition"),
     ],
 )
 def test_wrong_arguments_are_refused_before_start(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
+from pykclient import topic_names
 from pykclient.admin import access, cluster, configs, expect, group_offsets, groups, partitions, topics, transactions
 from pykclient.admin.access import (
     ClientQuotaFilterComponent,
@@ -187,7 +188,7 @@ class Admin(AdminBase):
         kind = ElectionType.build_from(election_type)
         wanted = None
         if topic_partitions is not None:
-            wanted = partitions.by_topic(expect.partitions(topic_partitions, "topic_partitions"))
+            wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
         response = self._run("elect_leaders", timeout_ms, lambda it: partitions.elect_leaders(it, kind, wanted))
         return partitions.elected(response, leave_out_unneeded=wanted is None)
 
@@ -217,7 +218,7 @@ class Admin(AdminBase):
         """Return the moves in progress, for some partitions or for all."""
         wanted = None
         if topic_partitions is not None:
-            wanted = partitions.by_topic(expect.partitions(topic_partitions, "topic_partitions"))
+            wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
         response = self._run(
             "list_partition_reassignments", timeout_ms, lambda it: partitions.list_reassignments(it, wanted)
         )
@@ -473,7 +474,7 @@ class Admin(AdminBase):
     ) -> Results[TopicPartition, None]:
         """Delete committed offsets of a group. No member may subscribe to their topics."""
         group = expect.text(group_id, "group_id")
-        wanted = expect.partitions(partitions_to_delete, "partitions_to_delete")
+        wanted = topic_names.partitions(partitions_to_delete, "partitions_to_delete")
         return self._run(
             "delete_group_offsets",
             timeout_ms,
@@ -659,7 +660,7 @@ class Admin(AdminBase):
         self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
     ) -> Results[TopicPartition, PartitionProducerState]:
         """Return the active producers of partitions, according to their leaders or to one broker."""
-        wanted = expect.partitions(topic_partitions, "topic_partitions")
+        wanted = topic_names.partitions(topic_partitions, "topic_partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
         return self._run(
             "describe_producers", timeout_ms, lambda it: transactions.describe_producers(it, wanted, broker)

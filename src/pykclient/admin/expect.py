@@ -12,7 +12,6 @@ from uuid import UUID
 
 from pykclient.argument_values import checked_flag, elements, number as number, shown, text as text
 from pykclient.errors import IllegalArgumentError
-from pykclient.types import TopicPartition
 
 INT32: Final = (1 << 31) - 1
 INT64: Final = (1 << 63) - 1
@@ -74,23 +73,6 @@ def mapping(values: object, what: str, of: str) -> Mapping[Any, Any]:
 def optional_mapping(values: object, what: str, of: str) -> Mapping[Any, Any]:
     """Return ``mapping(values, what, of)``, or an empty one for None."""
     return {} if values is None else mapping(values, what, of)
-
-
-def partition(value: object, what: str) -> TopicPartition:
-    """Return a TopicPartition; any pair of a topic and a partition will do.
-
-    Raises:
-        IllegalArgumentError: it is no such pair.
-    """
-    if (pair := elements(value)) is None or len(pair) != 2:
-        raise IllegalArgumentError(f"{what} is {shown(value)}; it must be a TopicPartition")
-    return TopicPartition(text(pair[0], f"the topic of {what}"), number(pair[1], f"the partition of {what}"))
-
-
-def partitions(values: object, what: str) -> list[TopicPartition]:
-    """Return a list of partitions, each once, in order."""
-    found = items(values, what, "TopicPartition")
-    return list(dict.fromkeys(partition(value, f"{what}[{index}]") for index, value in enumerate(found)))
 
 
 def replicas(values: object, what: str) -> list[int]:

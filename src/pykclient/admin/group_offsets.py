@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pykclient import topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.api import ApiRequest, ApiResult, ItemsHandler, checked, error_of
@@ -134,7 +135,7 @@ def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
         found = {
             expect.text(group, "the id of a group"): None
             if partitions is None
-            else expect.partitions(partitions, f"the partitions of group {group!r}")
+            else topic_names.partitions(partitions, f"the partitions of group {group!r}")
             for group, partitions in values.items()
         }
     if not found:
@@ -202,7 +203,7 @@ def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """
     found = {}
     for key, given in expect.mapping(values, "offsets", "OffsetAndMetadata by TopicPartition").items():
-        tp = expect.partition(key, "a key of offsets")
+        tp = topic_names.partition(key, "a key of offsets")
         if isinstance(given, tuple) and len(given) == 3:
             offset, note, epoch = given
         else:
@@ -257,7 +258,7 @@ def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | Off
     """
     found: dict[TopicPartition, int | OffsetSpec | OffsetTimestamp] = {}
     for key, given in expect.mapping(values, "offset_specs", "places by TopicPartition").items():
-        tp = expect.partition(key, "a key of offset_specs")
+        tp = topic_names.partition(key, "a key of offset_specs")
         if isinstance(given, (OffsetSpec, OffsetTimestamp)):
             found[tp] = given
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykclient import topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import CallContext, Operation
@@ -198,7 +199,7 @@ class GroupCalls(AdminBase):
             KafkaError: any other error of the group as a whole.
         """
         group = expect.text(group_id, "group_id")
-        wanted = expect.partitions(partitions, "partitions")
+        wanted = topic_names.partitions(partitions, "partitions")
         broker = _coordinator_id(group_coordinator_id)
         results = self._run("delete_group_offsets", None, lambda it: delete_group_offsets(it, group, wanted, broker))
         if results.error_of_all is not None:
@@ -302,7 +303,7 @@ class TransactionCalls(AdminBase):
             NotLeaderOrFollowerError: the named broker has no replica of a partition.
             KafkaError: any other error of a partition.
         """
-        wanted = expect.partitions(partitions, "partitions")
+        wanted = topic_names.partitions(partitions, "partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
         return self._run("describe_producers", None, lambda it: describe_producers(it, wanted, broker)).all()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from pykclient import errors
+from pykclient import errors, topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import CallContext, Operation
@@ -335,7 +335,7 @@ class PartitionCalls(AdminBase):
             if topic_partitions is None or isinstance(topic_partitions, Mapping):
                 partitions = yield from partitions_by_topic(context, topic_partitions)
             else:
-                partitions = by_topic(expect.partitions(topic_partitions, "topic_partitions"))
+                partitions = by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
             return (yield from list_reassignments(context, partitions))
 
         response = self._run("list_partition_reassignments", timeout_ms, begin)

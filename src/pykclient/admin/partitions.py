@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pykclient import errors
+from pykclient import errors, topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.api import (
@@ -97,7 +97,7 @@ def offsets_to_delete_before(values: object) -> dict[TopicPartition, int]:
     """
     given = expect.mapping(values, "records_to_delete", "offsets by TopicPartition")
     return {
-        expect.partition(tp, "a key of records_to_delete"): expect.number(
+        topic_names.partition(tp, "a key of records_to_delete"): expect.number(
             offset, f"the offset of {tp}", HIGH_WATERMARK, expect.INT64
         )
         for tp, offset in given.items()
@@ -176,7 +176,7 @@ def offset_specs(values: object) -> dict[TopicPartition, int]:
     """
     least = min(OffsetSpec)
     return {
-        expect.partition(tp, "a key of topic_partition_specs"): expect.number(
+        topic_names.partition(tp, "a key of topic_partition_specs"): expect.number(
             spec, f"the place in {tp}", least, expect.INT64
         )
         for tp, spec in expect.mapping(values, "topic_partition_specs", "OffsetSpec by TopicPartition").items()
@@ -302,7 +302,7 @@ def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
     """
     found: dict[TopicPartition, list[int] | None] = {}
     for key, replicas in expect.mapping(values, "reassignments", "broker ids by TopicPartition").items():
-        tp = expect.partition(key, "a key of reassignments")
+        tp = topic_names.partition(key, "a key of reassignments")
         found[tp] = None if replicas is None else expect.replicas(replicas, f"the replicas of {tp}")
         if found[tp] == []:
             raise IllegalArgumentError(f"the replicas of {tp} are empty; None cancels a reassignment")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from pykclient import errors
+from pykclient import errors, topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_calls import CallContext, Operation
 from pykclient.admin.api import TRANSACTION, CoordinatorStrategy, ItemsHandler, PartitionLeaderStrategy, error_of
@@ -253,7 +253,7 @@ def abort_spec(value: object) -> AbortTransactionSpec:
     if not isinstance(value, AbortTransactionSpec):
         raise IllegalArgumentError(f"spec is {shown(value)}; it must be an AbortTransactionSpec")
     return AbortTransactionSpec(
-        expect.partition(value.topic_partition, "topic_partition of spec"),
+        topic_names.partition(value.topic_partition, "topic_partition of spec"),
         expect.number(value.producer_id, "producer_id of spec", 0, expect.INT64),
         expect.number(value.producer_epoch, "producer_epoch of spec", 0, expect.INT16),
         expect.number(value.coordinator_epoch, "coordinator_epoch of spec", -1),

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from pykclient import topic_names
 from pykclient.aio.errors import ArgumentTypeError
 from pykclient.argument_values import is_same, shown
 from pykclient.config.abstract_config import AbstractConfig
@@ -224,9 +225,9 @@ def partitions(values: Iterable[Any]) -> list[TopicPartition]:
     """
     checked = []
     for value in values:
-        if not isinstance(value, tuple) or len(value) != 2:
-            raise ArgumentTypeError(f"partitions must be TopicPartition instances, not {shown(value)}")
-        checked.append(consumer_arguments.partition(value))
+        if not topic_names.is_pair(value):
+            raise ArgumentTypeError(topic_names.not_a_partition(value, "partition"))
+        checked.append(topic_names.partition(value))
     return list(dict.fromkeys(checked))
 
 
@@ -254,8 +255,8 @@ def offsets(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         )
     plain: dict[Any, Any] = {}
     for key, value in values.items():
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise ArgumentTypeError(f"Key should be TopicPartition instance, not {shown(key)}")
+        if not topic_names.is_pair(key):
+            raise ArgumentTypeError(topic_names.not_a_partition(key, "a key of offsets"))
         if isinstance(value, tuple) and not isinstance(value, OffsetAndMetadata):
             if len(value) != 2:
                 raise IllegalArgumentError(f"an offset is a number, or a pair of a number and text, not {shown(value)}")
@@ -288,7 +289,7 @@ def timestamps(values: Any) -> dict[TopicPartition, int]:
         for tp, value in values.items():
             if isinstance(value, (int, float)) and value < 0:
                 raise IllegalArgumentError(
-                    f"The target time for partition {consumer_arguments.partition(tp)} is {shown(value)}. The target "
+                    f"The target time for partition {topic_names.partition(tp)} is {shown(value)}. The target "
                     "time cannot be negative."
                 )
     return consumer_arguments.timestamps(values)

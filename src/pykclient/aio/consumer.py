@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
+from pykclient import topic_names
 from pykclient.aio import aiokafka_arguments
 from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
 from pykclient.aio.aiokafka_arguments import consumer_config
@@ -296,7 +297,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             IllegalStateError: the consumer is subscribed to topics, or a rebalance listener makes this call.
             IllegalArgumentError: ``partitions`` is not a collection of TopicPartition.
         """
-        wanted = consumer_arguments.partitions(partitions)
+        wanted = topic_names.partitions(partitions)
         consumer = self._changeable()
         if consumer is None:
             if wanted:
@@ -564,8 +565,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
 
     def _check_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:
-            if not self._subscriptions.is_assigned(tp):
-                raise IllegalStateError(f"Partition {tp} is not assigned to this consumer")
+            self._subscriptions.check_assigned(tp)
 
     def _chosen(self, partitions: tuple[Any, ...]) -> list[TopicPartition]:
         """Return the given partitions, or all that are assigned.
@@ -783,7 +783,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         consumer = self._usable()
-        wanted = consumer_arguments.partitions(partitions)
+        wanted = topic_names.partitions(partitions)
         return await consumer.run_call(consumer.consumer.beginning_offsets(wanted, self._timeout_ms))
 
     async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
@@ -796,7 +796,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         consumer = self._usable()
-        wanted = consumer_arguments.partitions(partitions)
+        wanted = topic_names.partitions(partitions)
         return await consumer.run_call(consumer.consumer.end_offsets(wanted, self._timeout_ms))
 
     async def topics(self) -> set[str]:
@@ -813,7 +813,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the partition numbers of a topic that the consumer uses, or None if its metadata is not known."""
-        return self.client.cluster.partitions_for_topic(consumer_arguments.topic(topic))
+        return self.client.cluster.partitions_for_topic(topic_names.checked(topic))
 
     @property
     def client(self) -> ClientView:

@@ -67,17 +67,7 @@ def topics(values: Collection[str]) -> list[str]:
     if names is None:
         hint = "; pass a pattern as subscribe(pattern=...)" if hasattr(values, "pattern") else ""
         raise IllegalArgumentError(f"topics must be a list of names, not {shown(values)}{hint}")
-    return [topic(name) for name in names]
-
-
-def topic(name: str) -> str:
-    """Return the name of a topic, checked as in ``topics``."""
-    if not isinstance(name, str) or not name.strip():
-        raise IllegalArgumentError(
-            f"a topic must be named by a string that is not empty, not {topic_names.shown(name)}"
-        )
-    topic_names.validate(name)
-    return name
+    return [topic_names.checked(name) for name in names]
 
 
 def pattern(value: Any) -> re.Pattern[str]:
@@ -118,65 +108,11 @@ def listener(value: Any) -> Any:
     return value
 
 
-def partition(value: Any) -> TopicPartition:
-    """Return ``value``, a TopicPartition or a plain pair, as a TopicPartition.
-
-    Raises:
-        IllegalArgumentError: it is neither, or the number is not a whole number from 0 on.
-        InvalidTopicError: no topic can have this name.
-    """
-    if isinstance(value, TopicPartition):
-        tp = value
-    elif isinstance(value, tuple) and len(value) == 2:
-        tp = TopicPartition(*value)
-    elif isinstance(value, (list, set, frozenset)) and value:
-        raise IllegalArgumentError(f"one TopicPartition is needed, not a {type(value).__name__} of them")
-    elif isinstance(value, str):
-        raise IllegalArgumentError(
-            f"the topic {topic_names.shown(value)} is not a TopicPartition: write TopicPartition({value[:60]!r}, 0) "
-            "for its first partition"
-        )
-    elif isinstance(value, ConsumerRecord):
-        raise IllegalArgumentError(
-            "a record is not a TopicPartition: write TopicPartition(record.topic, record.partition)"
-        )
-    else:
-        raise IllegalArgumentError(f"{shown(value)} is not a TopicPartition")
-    try:
-        number = whole_number(tp.partition)
-    except TypeError:
-        number = -1
-    if not 0 <= number <= MAX_INT32:
-        raise IllegalArgumentError(
-            f"{_shown_partition(tp)} is not a partition: it needs a topic's name and a number from 0 on"
-        )
-    return TopicPartition(topic(tp.topic), number)
-
-
-def _shown_partition(tp: TopicPartition) -> str:
-    return f"TopicPartition(topic={topic_names.shown(tp.topic)}, partition={shown(tp.partition)})"
-
-
-def partitions(values: Iterable[Any]) -> list[TopicPartition]:
-    """Return the partitions without duplicates, in the order given.
-
-    Raises:
-        IllegalArgumentError: ``values`` is not a collection of partitions.
-    """
-    if isinstance(values, (TopicPartition, str)):
-        given = topic_names.shown(values) if isinstance(values, str) else _shown_partition(values)
-        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {given}; write [{given}]")
-    found = None if isinstance(values, ConsumerRecord) else elements(values)
-    if found is None:
-        raise IllegalArgumentError(f"partitions must be a list of TopicPartition, not {type(values).__name__}")
-    return list(dict.fromkeys(partition(value) for value in found))
-
-
 def partitions_of_call(args: tuple[Any, ...]) -> list[TopicPartition]:
     """Return the partitions given as several arguments, or as a single list of them."""
     if len(args) == 1 and not isinstance(args[0], (tuple, str, ConsumerRecord)) and isinstance(args[0], Iterable):
-        return partitions(args[0])
-    return partitions(args)
+        return topic_names.partitions(args[0])
+    return topic_names.partitions(args)
 
 
 def offset(value: Any) -> int:
@@ -265,7 +201,7 @@ def offsets(values: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndM
         )
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, value in values.items():
-        tp, committed = partition(key), offset_and_metadata(value)
+        tp, committed = topic_names.partition(key), offset_and_metadata(value)
         if committed.offset < 0:
             raise IllegalArgumentError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
         checked[tp] = committed
@@ -285,7 +221,7 @@ def timestamps(values: Mapping[Any, Any]) -> dict[TopicPartition, int]:
         )
     checked: dict[TopicPartition, int] = {}
     for key, value in values.items():
-        tp = partition(key)
+        tp = topic_names.partition(key)
         try:
             checked[tp] = int(value) if isinstance(value, float) else whole_number(value)
         except (TypeError, ValueError, OverflowError):
@@ -307,7 +243,7 @@ def ends(values: Any) -> dict[TopicPartition, int]:
         raise IllegalArgumentError(
             f"until is {shown(values)}; it must be a dict such as {{TopicPartition('topic', 0): 5}}"
         )
-    return {partition(key): offset(value) for key, value in values.items()}
+    return {topic_names.partition(key): offset(value) for key, value in values.items()}
 
 
 def milliseconds(value: float) -> int:

@@ -433,8 +433,7 @@ class ConsumerDelegate:
             KafkaTimeoutError: the timer expired.
             NoOffsetForPartitionError: there is no committed offset, and ``auto.offset.reset`` is ``none``.
         """
-        if not self._subscriptions.is_assigned(tp):
-            raise IllegalStateError(f"{tp} has no position: it is not assigned to this consumer")
+        self._subscriptions.check_assigned(tp)
         waiting = self._undelivered.next_positions().get(tp)
         if waiting is not None:
             return waiting.offset

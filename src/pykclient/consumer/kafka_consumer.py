@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import TYPE_CHECKING, Any, overload
 
+from pykclient import topic_names
 from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ConsumerConfig
@@ -208,7 +209,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``partitions`` is not a collection of TopicPartition.
         """
         with self._guard:
-            wanted = consumer_arguments.partitions(partitions)
+            wanted = topic_names.partitions(partitions)
             if wanted:
                 self._run(self._consumer.assign(wanted))
             else:
@@ -368,7 +369,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             WakeupError: ``wakeup`` was called.
         """
         with self._guard:
-            tp = consumer_arguments.partition(partition)
+            tp = topic_names.partition(partition)
             return self._run(self._consumer.position(tp, self._timer(timeout_ms)))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata, *, topic_id: UUID | None = None) -> None:
@@ -383,7 +384,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: ``offset`` is negative, or an argument is invalid.
         """
         with self._guard:
-            tp, place = consumer_arguments.partition(partition), consumer_arguments.offset_and_metadata(offset)
+            tp, place = topic_names.partition(partition), consumer_arguments.offset_and_metadata(offset)
             epoch = place.leader_epoch if place.leader_epoch >= 0 else None
             self._consumer.seek(tp, place.offset, epoch, consumer_arguments.topic_id(topic_id))
 
@@ -442,7 +443,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         The high watermark is the offset after the last record that all in-sync replicas have. Thread: any.
         """
         self._guard.check_open()
-        return self._consumer.high_watermark(consumer_arguments.partition(partition))
+        return self._consumer.high_watermark(topic_names.partition(partition))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records between the position and the end of ``partition``, or None if unknown.
@@ -451,7 +452,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
         end is unknown, this call asks for it without waiting.
         """
         with self._guard:
-            return self._consumer.current_lag(consumer_arguments.partition(partition))
+            return self._consumer.current_lag(topic_names.partition(partition))
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -526,8 +527,8 @@ class KafkaConsumer(ConsumerFace[K, V]):
         with self._guard:
             timer, with_metadata = self._timer(timeout_ms), checked_flag(metadata, "metadata")
             if not isinstance(partitions, TopicPartition):
-                return self._run(self._consumer.committed(consumer_arguments.partitions(partitions), timer))
-            tp = consumer_arguments.partition(partitions)
+                return self._run(self._consumer.committed(topic_names.partitions(partitions), timer))
+            tp = topic_names.partition(partitions)
             found = self._run(self._consumer.committed((tp,), timer))[tp]
             return found if found is None or with_metadata else found.offset
 
@@ -561,7 +562,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
-            wanted = consumer_arguments.partitions(partitions)
+            wanted = topic_names.partitions(partitions)
             return self._run(self._consumer.beginning_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def end_offsets(
@@ -577,7 +578,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe a topic.
         """
         with self._guard:
-            wanted = consumer_arguments.partitions(partitions)
+            wanted = topic_names.partitions(partitions)
             return self._run(self._consumer.end_offsets(wanted, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[PartitionInfo]:
@@ -592,7 +593,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             TopicAuthorizationError: the consumer may not describe the topic.
         """
         with self._guard:
-            consumer_arguments.topic(topic)
+            topic_names.checked(topic)
             return self._run(self._consumer.partitions_for(topic, self._timer(timeout_ms).timeout_ms))
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:

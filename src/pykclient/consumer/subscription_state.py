@@ -503,6 +503,14 @@ class SubscriptionState:
         for tp, state in self._index:
             self._file(tp, state)
 
+    def check_assigned(self, tp: TopicPartition) -> None:
+        """Check that ``tp`` is assigned.
+
+        Raises:
+            IllegalStateError: it is not.
+        """
+        self._assigned(tp)
+
     def _assigned(self, tp: TopicPartition) -> TopicPartitionState:
         state = self._index.snapshot.get(tp)
         if state is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pykclient import topic_names
 from pykclient.argument_values import shown
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.request_manager import RequestFuture
@@ -68,7 +69,7 @@ def acknowledge_arguments(args: tuple[Any, ...]) -> AcknowledgeArguments:
             return AcknowledgeArguments(_places(what), _acknowledge_type(*args[1:]))
     if len(args) == 4:
         topic, partition, offset, kind = args
-        tp = consumer_arguments.partition((topic, partition))
+        tp = topic_names.partition((topic, partition))
         return AcknowledgeArguments(((tp, consumer_arguments.offset(offset)),), _acknowledge_type(kind), is_failed=True)
     raise IllegalArgumentError(
         "write acknowledge(record), acknowledge(rows) with columns of poll_arrow(), either with a type as second "
