@@ -9,18 +9,14 @@ from pykclient.admin import Admin, KafkaAdminClient
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import AdminMetadata
 from pykclient.config.admin_config import AdminClientConfig
-from pykclient.errors import UnsupportedVersionError
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SystemEnvironment
 from pykclient.protocol.messages.metadata import MetadataResponse
-from tests.support.mock_client import MockClient
+from tests.support.mock_client import LOST as LOST, SILENT as SILENT, ScriptedBrokers
 from tests.support.mock_clock import MockClock
 
-#: The answer of a broker that breaks the connection, and of one that does not answer (yet).
-LOST, SILENT = "LOST", "SILENT"
-
-#: ``answer(broker id, request)`` returns the response, or one of the above.
+#: ``answer(broker id, request)`` returns the response, LOST or SILENT.
 Answer = Callable[[int, Any], Any]
 
 C = TypeVar("C", bound=AdminBase)
@@ -36,39 +32,23 @@ def cluster(controller: int = 1, brokers: Sequence[int] = (1, 2, 3), **more: Any
     )
 
 
-class PlayedBrokers(MockClient):
-    """Passes each request to ``answer``. A poll with nothing to receive takes the time that it may wait."""
+class PlayedBrokers(ScriptedBrokers):
+    """Brokers that are played by one function. A poll with nothing to receive takes the time that it may wait."""
 
     def __init__(self, clock: MockClock, metadata: AdminMetadata, answer: Answer) -> None:
         super().__init__(clock, metadata)
         self.mock_clock = clock
-        self.answer = answer
-        self.seen: list[tuple[int, Any]] = []
-        self._seen_ids: set[int] = set()
+        self._answer = answer
+
+    def answer(self, node_id: int, message: Any) -> Any:
+        return self._answer(node_id, message)
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        for request in list(self.requests):
-            try:
-                message = self._build(request)
-            except UnsupportedVersionError as error:
-                self.requests.remove(request)
-                self.responses.append(self._response(request, build_error=error))
-                continue
-            node_id = int(request.destination)
-            if request.correlation_id not in self._seen_ids:
-                self._seen_ids.add(request.correlation_id)
-                self.seen.append((node_id, message))
-            body = self.answer(node_id, message)
-            if body == LOST:
-                self.respond_to_request(request, None, disconnected=True)
-            elif body != SILENT:
-                self.respond_to_request(request, body)
-        if not self.responses and timeout_ms > 0 and not self.metadata_is_due():
+        self.ask_again(now_ms)
+        is_due = self.metadata is not None and self.metadata.update_requested
+        if not self.responses and timeout_ms > 0 and not is_due:
             self.mock_clock.advance(timeout_ms)
-        return super().poll(timeout_ms, self.mock_clock.now_ms())
-
-    def metadata_is_due(self) -> bool:
-        return self.metadata is not None and self.metadata.update_requested
+        return super().poll(0, self.mock_clock.now_ms())
 
 
 def played(

@@ -84,7 +84,7 @@ def test_calls_follow_controller_to_new_broker() -> None:
     brokers.prepare_metadata_update(cluster(controller=2))
     with admin:
         assert admin.create_topics(["a"]).all()["a"].name == "a"
-    assert [node for node, _ in brokers.seen] == [1, 2]
+    assert [node for node, _ in brokers.received] == [1, 2]
 
 
 def test_only_items_with_retriable_errors_are_retried() -> None:
@@ -100,7 +100,7 @@ def test_only_items_with_retriable_errors_are_retried() -> None:
         "c": errors.PolicyViolationError,
         "d": errors.TopicExistsError,
     }
-    assert [[topic.name for topic in request.topics] for _, request in brokers.seen] == [
+    assert [[topic.name for topic in request.topics] for _, request in brokers.received] == [
         ["a", "b", "c", "d"],
         ["b", "d"],
     ]
@@ -116,7 +116,7 @@ def test_authorization_errors_are_the_matching_class_and_not_retried() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.TopicAuthorizationError.code})))
     with admin:
         assert isinstance(admin.create_topics(["a"]).failed["a"], errors.TopicAuthorizationError)
-    assert len(brokers.seen) == 1
+    assert len(brokers.received) == 1
 
 
 def test_a_response_without_an_item_is_an_error_of_that_item() -> None:
@@ -149,7 +149,7 @@ def test_retries_end_with_the_last_error() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.NotControllerError.code})), retries=3)
     with admin:
         assert isinstance(admin.create_topics(["a"]).failed["a"], errors.NotControllerError)
-    assert len(brokers.seen) == 4
+    assert len(brokers.received) == 4
 
 
 def test_retries_back_off_until_deadline_and_error_tells_history() -> None:
@@ -158,11 +158,11 @@ def test_retries_back_off_until_deadline_and_error_tells_history() -> None:
     with admin:
         error = admin.create_topics(["a"], timeout_ms=10_000).failed["a"]
     assert brokers.mock_clock.now_ms() - start_ms == 10_000
-    assert 5 < len(brokers.seen) < 30  # 100 ms, doubled up to 1 s, with jitter
+    assert 5 < len(brokers.received) < 30  # 100 ms, doubled up to 1 s, with jitter
     assert isinstance(error, KafkaTimeoutError)
     assert isinstance(error.__cause__, errors.NotControllerError)
     text = str(error)
-    for part in ("create_topics", "'a'", "10000 ms", "NotControllerError", f"{len(brokers.seen)} attempts failed"):
+    for part in ("create_topics", "'a'", "10000 ms", "NotControllerError", f"{len(brokers.received)} attempts failed"):
         assert part in text
 
 
@@ -170,13 +170,13 @@ def test_request_timeout_is_remaining_time_of_call() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.NotControllerError.code}), created({"a": 0})))
     with admin:
         admin.create_topics(["a"], timeout_ms=5_000).all()
-    first, second = [request.timeout_ms for _, request in brokers.seen]
+    first, second = [request.timeout_ms for _, request in brokers.received]
     assert first == 5_000
     assert second < 5_000
     admin, brokers = typed(in_turn(created({"a": 0})), request_timeout_ms=2_000)
     with admin:
         admin.create_topics(["a"], timeout_ms=50_000).all()
-    assert brokers.seen[0][1].timeout_ms == 2_000  # else the connection would be closed before the response
+    assert brokers.received[0][1].timeout_ms == 2_000  # else the connection would be closed before the response
 
 
 def test_silent_broker_raises_timeout_that_names_possible_effects() -> None:
@@ -224,7 +224,7 @@ def test_topic_existing_before_first_attempt_is_error() -> None:
     admin, brokers = typed(in_turn(created({"a": errors.TopicExistsError.code})))
     with admin:
         assert isinstance(admin.create_topics({"a": {"num_partitions": 3}}).failed["a"], errors.TopicExistsError)
-    assert all(isinstance(request, CreateTopicsRequest) for _, request in brokers.seen)
+    assert all(isinstance(request, CreateTopicsRequest) for _, request in brokers.received)
 
 
 @pytest.mark.parametrize("latency_ms", [10, 2_000])
@@ -254,8 +254,8 @@ def test_topic_missing_after_lost_response_counts_as_deleted() -> None:
     admin, brokers = typed(in_turn(deleted({"a": gone})))
     with admin:
         assert isinstance(admin.delete_topics(["a"]).failed["a"], errors.UnknownTopicOrPartitionError)
-    assert len(brokers.seen) == 1
-    assert isinstance(brokers.seen[0][1], DeleteTopicsRequest)
+    assert len(brokers.received) == 1
+    assert isinstance(brokers.received[0][1], DeleteTopicsRequest)
 
 
 def test_repeatedly_lost_connections_end_in_timeout() -> None:
@@ -263,7 +263,7 @@ def test_repeatedly_lost_connections_end_in_timeout() -> None:
     with admin:
         error = admin.create_topics(["a"], timeout_ms=5_000).failed["a"]
     assert isinstance(error.__cause__, DisconnectError)
-    assert len(brokers.seen) > 3
+    assert len(brokers.received) > 3
 
 
 def test_unreachable_broker_delays_call_only_until_it_returns() -> None:
@@ -286,7 +286,7 @@ def test_failed_authentication_fails_the_call_at_once() -> None:
     brokers.create_pending_authentication_error(controller, 1_000)
     with admin:
         assert isinstance(admin.create_topics(["a"]).failed["a"], errors.AuthenticationError)
-    assert not brokers.seen
+    assert not brokers.received
 
 
 # --- many items, and wrong ones ---
@@ -297,7 +297,7 @@ def test_thousands_of_items_share_a_request() -> None:
     admin, brokers = typed(lambda _node, request: created({topic.name: 0 for topic in request.topics}))
     with admin:
         assert list(admin.create_topics(names).all()) == names
-    assert len(brokers.seen) == 1
+    assert len(brokers.received) == 1
 
 
 WRONG: list[tuple[str, Callable[[Admin], Any]]] = [
@@ -329,7 +329,7 @@ def test_a_wrong_argument_is_an_error_before_anything_is_sent(message: str, call
     with admin, pytest.raises(IllegalArgumentError) as caught:
         call(admin)
     assert message in str(caught.value)
-    assert not brokers.seen
+    assert not brokers.received
 
 
 def test_without_items_nothing_is_sent() -> None:
@@ -338,7 +338,7 @@ def test_without_items_nothing_is_sent() -> None:
         assert not len(admin.delete_topics([]))
         assert not len(admin.describe_topics([]))
         assert not len(admin.create_partitions({}))
-    assert not brokers.seen
+    assert not brokers.received
 
 
 # --- the life of a client ---
@@ -389,7 +389,7 @@ def test_an_interrupted_call_leaves_the_client_usable() -> None:
         with pytest.raises(KeyboardInterrupt):
             admin.create_topics(["a"])
         assert set(admin.create_topics(["b", "a"]).succeeded) == {"a"}
-    names = [[topic.name for topic in request.topics] for _, request in brokers.seen]
+    names = [[topic.name for topic in request.topics] for _, request in brokers.received]
     assert names == [["a"], ["b", "a"]]  # the interrupted call is not sent again
 
 

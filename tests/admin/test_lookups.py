@@ -69,9 +69,11 @@ def test_group_calls_follow_coordinator_to_new_broker() -> None:
         results = admin.delete_groups(["a", "b", "c"])
     assert set(results.succeeded) == {"a", "b"}
     assert isinstance(results.failed["c"], errors.GroupAuthorizationError)
-    sent = [(node, request.groups_names) for node, request in brokers.seen if isinstance(request, DeleteGroupsRequest)]
+    sent = [
+        (node, request.groups_names) for node, request in brokers.received if isinstance(request, DeleteGroupsRequest)
+    ]
     assert sorted(sent) == [(1, ["a"]), (2, ["b"]), (3, ["b"])]
-    asked = [request.coordinator_keys for _, request in brokers.seen if isinstance(request, FindCoordinatorRequest)]
+    asked = [request.coordinator_keys for request in brokers.requests_of(FindCoordinatorRequest)]
     assert asked == [["a", "b", "c"], ["b"]]
 
 
@@ -119,7 +121,7 @@ def test_old_brokers_are_asked_for_one_group_at_a_time() -> None:
         results = admin.list_group_offsets(["a", "b"]).all()
     assert results == {group: {TopicPartition("t", 0): OffsetAndMetadata(7, "", -1)} for group in ("a", "b")}
     for kind in (FindCoordinatorRequest, OffsetFetchRequest):
-        assert len([request for _, request in brokers.seen if isinstance(request, kind)]) == 2
+        assert len([request for _, request in brokers.received if isinstance(request, kind)]) == 2
 
 
 def test_partition_calls_follow_leader_to_new_broker() -> None:
@@ -146,7 +148,7 @@ def test_partition_calls_follow_leader_to_new_broker() -> None:
     with admin:
         deleted_before = admin.delete_records({TopicPartition("t", index): 5 for index in range(3)})
     assert deleted_before.all() == {TopicPartition("t", index): 5 for index in range(3)}
-    nodes = [node for node, request in brokers.seen if isinstance(request, DeleteRecordsRequest)]
+    nodes = [node for node, request in brokers.received if isinstance(request, DeleteRecordsRequest)]
     assert nodes[:2] == [1, 2]
     assert set(nodes[2:]) == {3}
 
@@ -164,11 +166,11 @@ def test_controller_client_follows_active_controller() -> None:
     brokers.prepare_metadata_update(cluster(controller=2))
     with admin:
         assert admin.describe_metadata_quorum().leader_id == 2
-        sent = len(brokers.seen)
+        sent = len(brokers.received)
         with pytest.raises(errors.UnsupportedEndpointTypeError, match="create_topics is served by brokers only"):
             admin.create_topics(["a"])
-    assert [node for node, _ in brokers.seen[:sent]] == [1, 2]
-    assert len(brokers.seen) == sent
+    assert [node for node, _ in brokers.received[:sent]] == [1, 2]
+    assert len(brokers.received) == sent
 
 
 def test_unknown_topic_fails_within_seconds() -> None:

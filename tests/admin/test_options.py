@@ -31,9 +31,9 @@ def test_reassignment_can_require_same_replication_factor() -> None:
     with admin:
         admin.alter_partition_reassignments({TP: [1]}).all()
         admin.alter_partition_reassignments({TP: [1]}, allow_replication_factor_change=False).all()
-        assert [request.allow_replication_factor_change for _, request in brokers.seen] == [True, False]
+        assert [request.allow_replication_factor_change for _, request in brokers.received] == [True, False]
     with pytest.raises(errors.UnsupportedVersionError):  # a broker before Kafka 4.1
-        brokers.seen[-1][1].write(Writer(), 0)
+        brokers.received[-1][1].write(Writer(), 0)
 
 
 def test_require_stable_waits_for_stable_offsets() -> None:
@@ -83,4 +83,4 @@ def test_describe_features_asks_given_node() -> None:
     admin, brokers = typed(lambda node, _request: ApiVersionsResponse(finalized_features_epoch=node))
     with admin:
         assert admin.describe_features(node_id=3).finalized_epoch == 3
-    assert [node for node, _ in brokers.seen] == [3]
+    assert [node for node, _ in brokers.received] == [3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pykclient.config.consumer_config import ConsumerConfig
@@ -15,11 +15,8 @@ from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.log_context import LogContext
 from pykclient.network.api_versions import NodeApiVersions
-from pykclient.network.client_request import ClientRequest
 from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
-from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -36,19 +33,14 @@ from tests.consumer.responses import (
     partition_data,
     topic_id,
 )
-from tests.support.mock_client import MockClient
+from tests.support.mock_client import ScriptedBrokers
 from tests.support.mock_clock import MockClock
 
 MEMBER = "the-member"
 
 
-class FakeBroker(MockClient):
-    """A broker that responds at once.
-
-    ``logs`` holds the values of each partition, ``committed_offsets`` those of the group. A handler in ``overrides``,
-    keyed by the name of the request's class, takes precedence: its return value is the response, and None leaves the
-    request pending. ``received`` lists the names of the requests in order.
-    """
+class FakeBroker(ScriptedBrokers):
+    """A broker with the values of each partition (``logs``) and one group, which responds at once."""
 
     def __init__(self, clock: MockClock, metadata: Metadata, logs: Mapping[TopicPartition, list[bytes]]) -> None:
         super().__init__(clock, metadata)
@@ -57,8 +49,6 @@ class FakeBroker(MockClient):
         self.generation = 0
         self.records_per_fetch = 10
         self.subscription: Subscription | None = None
-        self.received: list[str] = []
-        self.overrides: dict[str, Callable[[Any], Any]] = {}
         self.update_metadata(self.describe())
 
     @property
@@ -71,62 +61,37 @@ class FakeBroker(MockClient):
             counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
         return metadata_response(counts)
 
-    def send(self, request: ClientRequest, now_ms: int) -> None:
-        self.requests.append(request)
-        message = self._build(request)
-        name = ApiKeys.message_class(message.API_KEY).__name__
-        self.received.append(name)
-        handler = self.overrides.get(name) or getattr(self, f"_{name}")
-        answer = handler(message)
-        if answer is not None:
-            self.respond_to_request(request, answer)
-
-    def poll(self, timeout_ms: int, now_ms: int) -> list[Any]:
-        assert self.metadata is not None
-        if self.metadata.update_requested:
-            self.metadata.update_with_current_request_version(self.describe(), False, now_ms)
-        for request in list(self.requests):
-            message = self._build(request)
-            if isinstance(message, FetchRequest) and "FetchRequest" not in self.overrides:
-                answer = self._FetchRequest(message, waited_ms=now_ms - request.created_ms)
-                if answer is not None:
-                    self.respond_to_request(request, answer)
-        delivered = super().poll(timeout_ms, now_ms)
-        if not delivered:
-            self.clock.sleep_ms(min(timeout_ms, 100))
-        return delivered
-
     def _tp(self, topic: Any, partition: int) -> TopicPartition:
         name = getattr(topic, "name", "") or getattr(topic, "topic", "")
         if not name:
             name = next(tp.topic for tp in self.logs if topic_id(tp.topic) == topic.topic_id)
         return TopicPartition(name, partition)
 
-    def _MetadataRequest(self, _: MetadataRequest) -> Any:
+    def _MetadataRequest(self, _node_id: int, _: MetadataRequest) -> Any:
         return self.describe()
 
-    def _FindCoordinatorRequest(self, _: Any) -> Any:
+    def _FindCoordinatorRequest(self, _node_id: int, _: Any) -> Any:
         return find_coordinator(self.node)
 
-    def _JoinGroupRequest(self, request: Any) -> Any:
+    def _JoinGroupRequest(self, _node_id: int, request: Any) -> Any:
         self.subscription = classic_assignment.deserialize_subscription(request.protocols[0].metadata)
         self.generation += 1
         return join(self.generation, MEMBER, protocol=request.protocols[0].name)
 
-    def _SyncGroupRequest(self, request: Any) -> Any:
+    def _SyncGroupRequest(self, _node_id: int, request: Any) -> Any:
         assert self.subscription is not None
         mine = [tp for tp in self.logs if tp.topic in self.subscription.topics]
         answer = sync(protocol=request.protocol_name)
         answer.assignment = classic_assignment.serialize_assignment(Assignment(mine))
         return answer
 
-    def _HeartbeatRequest(self, _: Any) -> Any:
+    def _HeartbeatRequest(self, _node_id: int, _: Any) -> Any:
         return HeartbeatResponse()
 
-    def _LeaveGroupRequest(self, _: Any) -> Any:
+    def _LeaveGroupRequest(self, _node_id: int, _: Any) -> Any:
         return LeaveGroupResponse()
 
-    def _OffsetCommitRequest(self, request: OffsetCommitRequest) -> Any:
+    def _OffsetCommitRequest(self, _node_id: int, request: OffsetCommitRequest) -> Any:
         response = OffsetCommitResponse()
         for topic in request.topics:
             answer = OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
@@ -142,13 +107,13 @@ class FakeBroker(MockClient):
             response.topics.append(answer)
         return response
 
-    def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> Any:
+    def _OffsetFetchRequest(self, _node_id: int, request: OffsetFetchRequest) -> Any:
         asked = [
             self._tp(topic, number) for topic in request.groups[0].topics or () for number in topic.partition_indexes
         ]
         return committed({tp: self.committed_offsets.get(tp, OffsetAndMetadata(-1)) for tp in asked})
 
-    def _ListOffsetsRequest(self, request: ListOffsetsRequest) -> Any:
+    def _ListOffsetsRequest(self, _node_id: int, request: ListOffsetsRequest) -> Any:
         response = ListOffsetsResponse()
         for topic in request.topics:
             answer = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
@@ -163,11 +128,11 @@ class FakeBroker(MockClient):
             response.topics.append(answer)
         return response
 
-    def _OffsetForLeaderEpochRequest(self, request: Any) -> Any:
+    def _OffsetForLeaderEpochRequest(self, _node_id: int, request: Any) -> Any:
         asked = [self._tp(topic, one.partition) for topic in request.topics for one in topic.partitions]
         return epoch_response({tp: (1, len(self.logs[tp])) for tp in asked})
 
-    def _FetchRequest(self, request: Any, waited_ms: int = 0) -> Any:
+    def _FetchRequest(self, _node_id: int, request: Any) -> Any:
         answers = {}
         found = False
         for topic in request.topics:
@@ -178,7 +143,7 @@ class FakeBroker(MockClient):
                 found |= bool(values)
                 records = batch(one.fetch_offset, values) if values else b""
                 answers[tp] = partition_data(tp, records, high_watermark=len(log), last_stable_offset=len(log))
-        if found or not request.topics or waited_ms >= request.max_wait_ms:
+        if found or not request.topics or self.waited_ms >= request.max_wait_ms:
             return fetch_response(answers)
         return None
 

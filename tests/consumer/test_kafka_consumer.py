@@ -77,7 +77,7 @@ class TestPoll:
         with cluster.consumer() as consumer:
             consumer.assign([T1])
             assert poll_all(consumer) == {T1: [0, 1, 2]}
-            assert "FindCoordinatorRequest" not in cluster.broker.received
+            assert "FindCoordinatorRequest" not in cluster.broker.names
 
     def test_max_records_limits_a_poll(self, cluster: FakeCluster) -> None:
         with cluster.consumer(max_poll_records=4) as consumer:
@@ -380,9 +380,7 @@ class TestCommits:
             consumer.unsubscribe()
             consumer.assign([T1])
             assert cluster.broker.committed_offsets[T0].offset == 25
-            assert cluster.broker.received.index("OffsetCommitRequest") < cluster.broker.received.index(
-                "LeaveGroupRequest"
-            )
+            assert cluster.broker.names.index("OffsetCommitRequest") < cluster.broker.names.index("LeaveGroupRequest")
             consumer.seek(T1, 1)
             consumer.assign([T0])
             consumer.poll(0)
@@ -404,10 +402,10 @@ class TestCommits:
     def test_commit_and_lookup_time_out(self, cluster: FakeCluster) -> None:
         with cluster.consumer(group_id="g") as consumer:
             consumer.assign([T0])
-            cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None
+            cluster.broker.overrides["OffsetCommitRequest"] = lambda *_: None
             with pytest.raises(KafkaTimeoutError, match="the commit was not done within 300 ms"):
                 consumer.commit({T0: 1}, timeout_ms=300)
-            cluster.broker.overrides["OffsetFetchRequest"] = lambda _: None
+            cluster.broker.overrides["OffsetFetchRequest"] = lambda *_: None
             with pytest.raises(KafkaTimeoutError, match="committed offsets"):
                 consumer.committed(T0, timeout_ms=300)
             consumer.close(timeout_ms=100)
@@ -483,7 +481,7 @@ class TestSubscribing:
         listener.failure = ValueError("mine")
         with pytest.raises(KafkaError, match="mine"):
             consumer.close()
-        assert cluster.broker.received[-1] in ("LeaveGroupRequest", "FetchRequest")
+        assert cluster.broker.names[-1] in ("LeaveGroupRequest", "FetchRequest")
         consumer.close()
 
 
@@ -534,7 +532,7 @@ class TestClosing:
         consumer = cluster.consumer("t", group_id="g")
         poll_all(consumer)
         for name in ("OffsetCommitRequest", "LeaveGroupRequest", "FetchRequest"):
-            cluster.broker.overrides[name] = lambda _: None
+            cluster.broker.overrides[name] = lambda *_: None
         start = cluster.clock.now_ms()
         consumer.close(timeout_ms=700)
         assert cluster.clock.now_ms() - start < 1_500
@@ -544,7 +542,7 @@ class TestClosing:
         consumer = cluster.consumer("t", group_id="g")
         poll_all(consumer)
         consumer.close(group_membership_operation=operation)
-        assert ("LeaveGroupRequest" in cluster.broker.received) is (operation == "leave_group")
+        assert ("LeaveGroupRequest" in cluster.broker.names) is (operation == "leave_group")
         with pytest.raises(IllegalArgumentError):
             consumer.close(group_membership_operation="perhaps")
 

@@ -93,12 +93,12 @@ def test_loop_resumes_after_a_rebalance_awaiting_its_commit(cluster: FakeCluster
         leave_after(consumer, 2)
         listener.on_revoked = consumer.commit
         consumer.enforce_rebalance()
-        cluster.broker.overrides["OffsetCommitRequest"] = lambda _: None  # no response yet
+        cluster.broker.overrides["OffsetCommitRequest"] = lambda *_: None  # no response yet
         assert consumer.poll(0) == {}
         cluster.broker.overrides.clear()
         for request in list(cluster.broker.requests):
             message = cluster.broker._build(request)
             if type(message).__name__ == "OffsetCommitRequest":
                 assert message.topics[0].partitions[0].committed_offset == 3
-                cluster.broker.respond_to_request(request, cluster.broker._OffsetCommitRequest(message))
+                cluster.broker.respond_to_request(request, cluster.broker._OffsetCommitRequest(0, message))
         assert read_on(consumer) == list(range(3, 25))

@@ -58,7 +58,7 @@ def joined(cluster: FakeCluster, **settings: Any) -> Consumer:
 
 def lose_coordinator(cluster: FakeCluster, consumer: Consumer) -> None:
     node = cluster.broker.node
-    cluster.broker.overrides["FindCoordinatorRequest"] = lambda _: find_coordinator(node, COORDINATOR_NOT_AVAILABLE)
+    cluster.broker.overrides["FindCoordinatorRequest"] = lambda *_: find_coordinator(node, COORDINATOR_NOT_AVAILABLE)
     coordinator = consumer._consumer.components.coordinator
     assert coordinator is not None
     coordinator.lookup.mark_unknown("lost by the test")
@@ -94,8 +94,8 @@ def test_looking_for_the_coordinator_backs_off(cluster: FakeCluster, read: Read)
         lose_coordinator(cluster, consumer)
         assert read(consumer, 20_000) == []
         # retry.backoff.ms=100 doubles up to retry.backoff.max.ms=1000, both with 20 % jitter.
-        assert 15 <= cluster.broker.received.count("FindCoordinatorRequest") <= 30
-        assert cluster.broker.received.count("MetadataRequest") == 0  # FakeBroker pushes metadata
+        assert 15 <= cluster.broker.names.count("FindCoordinatorRequest") <= 30
+        assert cluster.broker.names.count("MetadataRequest") == 0  # FakeBroker pushes metadata
 
 
 @READS
@@ -105,7 +105,7 @@ def test_the_coordinator_is_found_again(cluster: FakeCluster, read: Read) -> Non
         node, back_ms = cluster.broker.node, cluster.clock.now_ms() + 3_000
         found_ms: list[int] = []
 
-        def answer(_: Any) -> Any:
+        def answer(*_: Any) -> Any:
             now_ms = cluster.clock.now_ms()
             if now_ms < back_ms:
                 return find_coordinator(node, COORDINATOR_NOT_AVAILABLE)
@@ -129,7 +129,7 @@ def test_waiting_for_the_coordinator_counts_as_polling(cluster: FakeCluster, rea
         assert isinstance(membership, ClassicMembership)
         expired: list[bool] = []
 
-        def answer(_: Any) -> Any:
+        def answer(*_: Any) -> Any:
             expired.append(membership.heartbeat.poll_timeout_expired(cluster.clock.now_ms()))
             return find_coordinator(cluster.broker.node, COORDINATOR_NOT_AVAILABLE)
 
@@ -146,7 +146,7 @@ def test_an_unstable_offset_does_not_keep_other_partitions_from_being_read(
 ) -> None:
     """The other partitions are read whether they have a committed offset or are reset."""
     with cluster.consumer("t", group_id="g", enable_auto_commit=False) as consumer:
-        cluster.broker.overrides["OffsetFetchRequest"] = lambda request: committed(
+        cluster.broker.overrides["OffsetFetchRequest"] = lambda _, request: committed(
             {T1: OffsetAndMetadata(offset)} if 1 in request.groups[0].topics[0].partition_indexes else {},
             partition_errors={T0: UNSTABLE_OFFSET_COMMIT},
         )
@@ -166,7 +166,7 @@ def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: Fa
         assert coordinator is not None
         asked_ms: list[int] = []
 
-        def answer(_: Any) -> Any:
+        def answer(*_: Any) -> Any:
             asked_ms.append(cluster.clock.now_ms())
             if len(asked_ms) == 3:
                 coordinator.membership.request_rejoin("asked for by the test")
@@ -174,7 +174,7 @@ def test_an_unstable_offset_does_not_keep_the_group_from_rebalancing(cluster: Fa
 
         cluster.broker.overrides["OffsetFetchRequest"] = answer
         assert read(consumer, 10_000) == []
-        assert cluster.broker.received.count("JoinGroupRequest") == 2
+        assert cluster.broker.names.count("JoinGroupRequest") == 2
         assert 7 <= len(asked_ms) <= 20
         del cluster.broker.overrides["OffsetFetchRequest"]
         seen: list[Any] = []

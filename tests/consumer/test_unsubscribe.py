@@ -35,10 +35,10 @@ def test_unsubscribe_completes_if_the_listener_fails(cluster: FakeCluster) -> No
         with pytest.raises(KafkaError, match="mine"):
             consumer.unsubscribe()
         assert consumer.subscription() is None
-        assert cluster.broker.received.count("LeaveGroupRequest") == 1
+        assert cluster.broker.names.count("LeaveGroupRequest") == 1
         consumer.subscribe(["t"])
         assert consumer.poll(2_000)
-        assert cluster.broker.received.count("JoinGroupRequest") == 2
+        assert cluster.broker.names.count("JoinGroupRequest") == 2
 
 
 def test_unsubscribe_completes_if_the_commit_fails(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +56,10 @@ def test_unsubscribe_completes_if_the_commit_fails(cluster: FakeCluster, monkeyp
         with pytest.raises(TopicAuthorizationError):
             consumer.unsubscribe()
         assert listener.told[-1] == ("revoked", [T0])
-        assert cluster.broker.received.count("LeaveGroupRequest") == 1
+        assert cluster.broker.names.count("LeaveGroupRequest") == 1
         consumer.subscribe(["t"])
         assert consumer.poll(2_000)
-        assert cluster.broker.received.count("JoinGroupRequest") == 2
+        assert cluster.broker.names.count("JoinGroupRequest") == 2
 
 
 def test_close_does_not_warn_about_an_empty_commit(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from pykclient.clock import Clock
 from pykclient.errors import AuthenticationError, IllegalStateError, KafkaError, UnsupportedVersionError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.kafka_client import IdentifiedTelemetry, LeastLoadedNode
 from pykclient.network.metadata import Metadata
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.types import Node
 
 #: Returns whether a request is the one that a response was prepared for.
@@ -435,3 +437,85 @@ class MockClient:
             self._last_metadata_update = self._metadata_updates.popleft()
         if self._last_metadata_update is not None:
             self.metadata.update_with_current_request_version(self._last_metadata_update, False, self.clock.now_ms())
+
+
+#: What a script returns if there is no response yet, or none because the connection breaks.
+SILENT: Final = None
+LOST: Final = "LOST"
+
+
+@cache
+def _name(request_class: type[Any]) -> str:
+    """Return the name of the API's request class, of which ``request_class`` may be a faster variant."""
+    return ApiKeys.message_class(request_class.API_KEY).__name__
+
+
+class ScriptedBrokers(MockClient):
+    """Brokers whose responses a script decides: when a request is sent, and in each poll until it has a response.
+
+    The script is the handler in ``overrides`` for the name of the request's class, else the method of that name behind
+    an underscore, called with the id of the node and the request. It returns the response, SILENT or LOST.
+    ``received`` lists the requests in order, with the ids of their nodes; ``names`` are the names of their classes.
+    A poll that receives nothing takes time. Thread: owner.
+    """
+
+    #: False if the script is asked only in polls, where it may raise.
+    answers_at_once = True
+
+    def __init__(self, clock: Clock, metadata: Metadata) -> None:
+        super().__init__(clock, metadata)
+        self.received: list[tuple[int, Any]] = []
+        self.overrides: dict[str, Callable[[int, Any], Any]] = {}
+        self._asked_about: set[int] = set()
+        #: How long the request in question has waited.
+        self.waited_ms = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [_name(type(message)) for _, message in self.received]
+
+    def requests_of(self, kind: type[Any]) -> list[Any]:
+        return [message for _, message in self.received if isinstance(message, kind)]
+
+    def describe(self) -> Any:
+        """Return the metadata that the client gets when it needs an update; None to use a prepared one."""
+
+    def answer(self, node_id: int, message: Any) -> Any:
+        name = _name(type(message))
+        handler = self.overrides.get(name) or getattr(self, f"_{name}")
+        return handler(node_id, message)
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        super().send(request, now_ms)
+        if self.answers_at_once and request in self.requests:
+            self._ask(request, 0)
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        self.ask_again(now_ms)
+        delivered = super().poll(timeout_ms, now_ms)
+        if not delivered:
+            self.clock.sleep_ms(min(timeout_ms, 100))
+        return delivered
+
+    def ask_again(self, now_ms: int) -> None:
+        """Ask the script about the requests without a response; update the metadata if that is needed."""
+        assert self.metadata is not None
+        if self.metadata.update_requested and (described := self.describe()) is not None:
+            self.metadata.update_with_current_request_version(described, False, now_ms)
+        for request in list(self.requests):
+            self._ask(request, now_ms - request.created_ms)
+
+    def _ask(self, request: ClientRequest, waited_ms: int) -> None:
+        try:
+            message = self._build(request)
+        except UnsupportedVersionError as error:
+            self.requests.remove(request)
+            self.responses.append(self._response(request, build_error=error))
+            return
+        if request.correlation_id not in self._asked_about:
+            self._asked_about.add(request.correlation_id)
+            self.received.append((int(request.destination), message))
+        self.waited_ms = waited_ms
+        answer = self.answer(int(request.destination), message)
+        if answer is not SILENT:
+            self.respond_to_request(request, None if answer == LOST else answer, disconnected=answer == LOST)

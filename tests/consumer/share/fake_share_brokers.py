@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pykclient.config.consumer_config import ShareConsumerConfig
@@ -17,10 +17,8 @@ from pykclient.errors import (
     InvalidShareSessionEpochError,
     NotLeaderOrFollowerError,
     ShareSessionNotFoundError,
-    UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network.client_request import ClientRequest
 from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
 from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -29,7 +27,7 @@ from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykclient.types import Node, TopicPartition
 from tests.consumer.coordinator.harness import SteppedThread, find_coordinator
 from tests.consumer.responses import batch, metadata_response, topic_id
-from tests.support.mock_client import MockClient
+from tests.support.mock_client import ScriptedBrokers
 from tests.support.mock_clock import MockClock
 
 TOPIC = "t"
@@ -85,12 +83,10 @@ class SharePartition:
                 self.states[offset] = AVAILABLE
 
 
-class FakeShareBrokers(MockClient):
+class FakeShareBrokers(ScriptedBrokers):
     """Brokers 0 and 1, which respond at once, except to fetches without records.
 
-    Broker ``partition % 2`` leads a partition unless ``leaders`` says otherwise. A handler in ``overrides``, keyed by
-    the name of the request's class, takes precedence: its return value is the response. ``received`` lists requests and
-    the ids of their nodes in order.
+    Broker ``partition % 2`` leads a partition unless ``leaders`` says otherwise.
     """
 
     def __init__(self, clock: MockClock, metadata: Metadata, partitions: Mapping[TopicPartition, SharePartition]):
@@ -101,8 +97,6 @@ class FakeShareBrokers(MockClient):
         self.sessions: dict[int, tuple[int, set[TopicPartition]]] = {}  # by node: the epoch of the next request
         self.member_epoch = 0
         self.is_assigned = False
-        self.received: list[tuple[int, Any]] = []
-        self.overrides: dict[str, Callable[[int, Any], Any]] = {}
         self.update_metadata(self.describe())
 
     def describe(self) -> Any:
@@ -122,57 +116,17 @@ class FakeShareBrokers(MockClient):
             if leader == node_id:
                 self.partitions[tp].release()
 
-    def requests_of(self, kind: type[Any]) -> list[Any]:
-        return [request for _, request in self.received if isinstance(request, kind)]
-
-    # --- MockClient --------------------------------------------------------------------------------------------------
-
-    def send(self, request: ClientRequest, now_ms: int) -> None:
-        try:
-            message = self._build(request)
-        except UnsupportedVersionError as error:
-            self.responses.append(self._response(request, build_error=error))
-            return
-        self.requests.append(request)
-        self.received.append((int(request.destination), message))
-        self._try_to_answer(request, message, waited_ms=0)
-
-    def poll(self, timeout_ms: int, now_ms: int) -> list[Any]:
-        assert self.metadata is not None
-        if self.metadata.update_requested:
-            self.metadata.update_with_current_request_version(self.describe(), False, now_ms)
-        for request in list(self.requests):
-            self._try_to_answer(request, self._build(request), now_ms - request.created_ms)
-        delivered = super().poll(timeout_ms, now_ms)
-        if not delivered:
-            self.clock.sleep_ms(min(timeout_ms, 100))
-        return delivered
-
     def drop_connections(self) -> None:
         super().drop_connections()
         for node_id in list(self.sessions):
             self.lose_session(node_id)
 
-    def _try_to_answer(self, request: ClientRequest, message: Any, waited_ms: int) -> None:
-        name = type(message).__name__
-        handler = self.overrides.get(name)
-        node_id = int(request.destination)
-        if handler is not None:
-            answer = handler(node_id, message)
-        elif isinstance(message, ShareFetchRequest):
-            answer = self._fetch(node_id, message, waited_ms)
-        elif isinstance(message, ShareAcknowledgeRequest):
-            answer = self._acknowledge(node_id, message)
-        elif isinstance(message, ShareGroupHeartbeatRequest):
-            answer = self._heartbeat(message)
-        else:
-            answer = find_coordinator(Node(0, "localhost", 9092))
-        if answer is not None:
-            self.respond_to_request(request, answer)
+    def _FindCoordinatorRequest(self, _node_id: int, _: Any) -> Any:
+        return find_coordinator(Node(0, "localhost", 9092))
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
-    def _heartbeat(self, request: ShareGroupHeartbeatRequest) -> Any:
+    def _ShareGroupHeartbeatRequest(self, _node_id: int, request: ShareGroupHeartbeatRequest) -> Any:
         response = ShareGroupHeartbeatResponse(member_id=request.member_id, heartbeat_interval_ms=5_000)
         if request.member_epoch < 0:
             response.member_epoch = -1
@@ -205,7 +159,7 @@ class FakeShareBrokers(MockClient):
         self.sessions[node_id] = (expected + 1, partitions)
         return 0
 
-    def _fetch(self, node_id: int, request: ShareFetchRequest, waited_ms: int) -> Any:
+    def _ShareFetchRequest(self, node_id: int, request: ShareFetchRequest) -> Any:
         partitions = set() if request.share_session_epoch == 0 else self.sessions.get(node_id, (0, set()))[1]
         added = {TopicPartition(TOPIC, each.partition_index) for topic in request.topics for each in topic.partitions}
         removed = {
@@ -217,7 +171,7 @@ class FakeShareBrokers(MockClient):
             AVAILABLE in self.partitions[tp].states.values() for tp in wanted if self.leaders[tp] == node_id
         )
         is_moved = any(self.leaders[tp] != node_id for tp in wanted)
-        if not (has_records or acknowledges or is_moved) and waited_ms < request.max_wait_ms:
+        if not (has_records or acknowledges or is_moved) and self.waited_ms < request.max_wait_ms:
             return None
         code = self._session_error(node_id, request.share_session_epoch)
         if code:
@@ -274,7 +228,7 @@ class FakeShareBrokers(MockClient):
                 return code
         return 0
 
-    def _acknowledge(self, node_id: int, request: ShareAcknowledgeRequest) -> Any:
+    def _ShareAcknowledgeRequest(self, node_id: int, request: ShareAcknowledgeRequest) -> Any:
         code = self._session_error(node_id, request.share_session_epoch)
         if code:
             return ShareAcknowledgeResponse(error_code=code)
