@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -280,6 +281,44 @@ def test_close_runs_the_revoke_callback_which_may_commit(cluster: EmbeddedCluste
         await consumer.close()
         with pytest.raises(RuntimeError, match="Consumer closed"):
             await consumer.poll(0)
+
+    _run(program)
+
+
+def test_callback_of_close_may_close_the_consumer(cluster: EmbeddedCluster) -> None:
+    async def program() -> None:
+        consumer = AIOConsumer(_group(cluster))
+
+        async def closes(consumer: AIOConsumer, _partitions: list[TopicPartition]) -> None:
+            await consumer.close()
+
+        await consumer.subscribe(["t"], on_revoke=closes)
+        while not await consumer.assignment():
+            await consumer.poll(0.1)
+        await consumer.close()
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            await consumer.poll(0)
+
+    _run(program)
+
+
+def test_close_that_a_callback_of_poll_is_refused_leaves_a_consumer_to_close(cluster: EmbeddedCluster) -> None:
+    async def program() -> None:
+        consumer = AIOConsumer(_group(cluster))
+        refused: list[KafkaException] = []
+
+        async def closes(consumer: AIOConsumer, _partitions: list[TopicPartition]) -> None:
+            try:
+                await consumer.close()
+            except KafkaException as error:
+                refused.append(error)
+
+        await consumer.subscribe(["t"], on_assign=closes)
+        while not refused:
+            await consumer.poll(0.1)
+        assert len(await consumer.assignment()) == 2
+        await consumer.close()
+        assert not [thread for thread in threading.enumerate() if "heartbeat" in thread.name]
 
     _run(program)
 

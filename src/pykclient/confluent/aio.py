@@ -578,18 +578,24 @@ class AIOConsumer(PacedCoroutines):
         """Leave the group, and release all resources. A second call does nothing.
 
         Calls that wait for their turn raise RuntimeError.
+
+        Raises:
+            KafkaException: a rebalance callback calls this, not inside of another ``close``. Nothing is closed.
         """
         if self._closed:
             return
         await self._call(self._close)
-        if self._owns_executor:
-            await self._loop.run_in_executor(None, self.executor.shutdown, True)
+        if self._owns_executor and self._closed:
+            mailbox = _mailbox.get()
+            # The thread that waits for a callback cannot end before the callback does.
+            waits = mailbox is None or not mailbox.is_open or mailbox.consumer is not self._consumer
+            await self._loop.run_in_executor(None, self.executor.shutdown, waits)
 
     def _close(self) -> None:
         try:
             self._consumer.close()
         finally:
-            self._closed = True
+            self._closed = self._consumer.is_closed()  # not if a callback calls this
 
 
 class _Waiting:

@@ -1164,6 +1164,10 @@ class Consumer(ConsumingState, Client):
                 self.release()
         self._raise_callback_error()
 
+    def is_closed(self) -> bool:
+        """Return whether ``close`` has released all resources."""
+        return self._inner is None
+
     def inner(self) -> KafkaConsumer[Any, Any]:
         """Return the consumer that does the work.
 
