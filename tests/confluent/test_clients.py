@@ -734,19 +734,28 @@ def test_ctrl_c_ends_poll_and_flush_and_the_clients_go_on(cluster: EmbeddedClust
 _FORK = """
 import os, sys
 import pykclient.confluent as ck
+from pykclient.confluent.admin import AdminClient, NewTopic
 conf = {{"bootstrap.servers": {address!r}}}
 producer = ck.Producer(conf)
+consumer = ck.Consumer({{**conf, "group.id": "forked"}})
+admin = AdminClient(conf)
+admin.create_topics([NewTopic("v")])["v"].result(30)
 producer.produce("t", b"before")
-assert producer.flush(30) == 0
+producer.flush()
+producer.produce("t", b"too")
 child = os.fork()
 if child == 0:
     other = ck.Producer(conf)
     other.produce("t", b"child")
     assert other.flush(30) == 0
-    try:
-        producer.produce("t", b"refused")
-    except ck.KafkaException as error:
-        print(error.args[0].str(), flush=True)
+    refused = lambda: producer.produce("t", b"refused")
+    for call in (refused, producer.flush, lambda: admin.create_topics([NewTopic("u")])):
+        try:
+            call()
+        except ck.KafkaException as error:
+            print(error.args[0].str(), flush=True)
+    for client in (consumer, producer, admin):
+        client.close()
     os._exit(0)
 os.waitpid(child, 0)
 producer.produce("t", b"after")
@@ -761,10 +770,10 @@ def test_forked_child_needs_a_producer_of_its_own(cluster: EmbeddedCluster) -> N
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "fork" in done.stdout
+    assert done.stdout.count("before fork()") == 3, done.stdout
     with _consumer(cluster) as consumer:
         consumer.subscribe(["t"])
-        assert sorted(message.value() for message in _read(consumer, 3)) == [b"after", b"before", b"child"]
+        assert sorted(message.value() for message in _read(consumer, 4)) == [b"after", b"before", b"child", b"too"]
 
 
 def _failing_once() -> Callable[..., None]:
@@ -868,6 +877,22 @@ def test_clients_in_a_cycle_that_were_not_closed_give_no_warning(cluster: Embedd
     cycle.append(cycle)
     del cycle, client
     gc.collect()  # warnings are errors
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_consumer_that_is_dropped_ends_its_thread(cluster: EmbeddedCluster) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "dropped", "heartbeat.interval.ms": 50}
+    consumer = Consumer({**settings, "throttle_cb": lambda _event: None})
+    consumer.subscribe(["t"])
+    deadline = monotonic() + _PATIENCE_S
+    while len(consumer.assignment()) < 2:
+        assert monotonic() < deadline
+        consumer.poll(0.1)
+    (thread,) = [each for each in threading.enumerate() if each.name.endswith("dropped")]
+    del consumer
+    gc.collect()
+    thread.join(_PATIENCE_S)
+    assert not thread.is_alive()
 
 
 def test_values_can_be_pickled_and_clients_cannot(cluster: EmbeddedCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -88,6 +89,7 @@ class AdminClientImpl(Client):
         super().__init__(Configuration(ADMIN, args, kwargs))
         self.admin()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=self.name)
+        self._pid = os.getpid()
         self._is_open = True
         self.begin_events()
 
@@ -119,6 +121,9 @@ class AdminClientImpl(Client):
             )
         limit = int((_DEFAULT_S if timeout < 0 else timeout) * 1000)
         admin = self.admin().typed
+        if os.getpid() != self._pid:  # the threads that make calls are in the parent process
+            refusal = KafkaError(KafkaError._STATE, "this client was made before fork(): create one in each process")
+            raise KafkaException(refusal)
 
         def run() -> None:
             try:

@@ -101,7 +101,7 @@ class Client:
         callback = self.configuration.callbacks.get("throttle_cb")
         client = self.network_client()
         if callback is not None:
-            client.on_throttle = partial(self._throttled, callback)
+            client.on_throttle = partial(_throttled, self.events, callback)
         if "oauth_cb" in self.configuration.callbacks and client.login is not None:
             arrived = SYSTEM_CLOCK.new_signal()
             try:
@@ -112,13 +112,6 @@ class Client:
             except errors.KafkaError as error:
                 self.close()
                 raise KafkaException(error_of(error, KafkaError._AUTHENTICATION)) from error
-
-    def _throttled(self, callback: Callable[..., Any], node: Node, throttle_ms: int) -> None:
-        """Make an event of a throttled response. Thread: that of the network client."""
-        from pykclient.confluent.model import ThrottleEvent
-
-        name = f"{node.host}:{node.port}/{node.id}"
-        self.events.put(partial(callback, ThrottleEvent(name, node.id, throttle_ms / 1000)))
 
     def look(self) -> None:
         """Make events of the timers that are due and of connections that have failed."""
@@ -256,6 +249,14 @@ class Client:
         if self._handler is not None:
             logging.getLogger("pykclient").removeHandler(self._handler)
             self._handler = None
+
+
+def _throttled(events: Events, callback: Callable[..., Any], node: Node, throttle_ms: int) -> None:
+    """Make an event of a throttled response. Thread: the network client's, which does not keep the Client alive."""
+    from pykclient.confluent.model import ThrottleEvent
+
+    name = f"{node.host}:{node.port}/{node.id}"
+    events.put(partial(callback, ThrottleEvent(name, node.id, throttle_ms / 1000)))
 
 
 def built(make: Callable[..., T], settings: dict[str, Any], prefix: str) -> T:

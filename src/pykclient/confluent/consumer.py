@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
@@ -57,19 +58,29 @@ _TAIL = -2000
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Passes rebalances of the inner consumer on."""
+    """Passes rebalances of the inner consumer on.
+
+    The heartbeat thread knows the listener. It does not keep the consumer alive, which may be dropped without
+    ``close``: then the thread ends.
+    """
 
     def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+        self._find = weakref.ref(consumer)
 
     def on_partitions_assigned(self, assigned: set[Native]) -> None:
-        self._consumer.on_assigned(assigned)
+        consumer = self._find()
+        if consumer is not None:
+            consumer.on_assigned(assigned)
 
     def on_partitions_revoked(self, revoked: set[Native]) -> None:
-        self._consumer.on_revoked(revoked, lost=False)
+        consumer = self._find()
+        if consumer is not None:
+            consumer.on_revoked(revoked, lost=False)
 
     def on_partitions_lost(self, lost: set[Native]) -> None:
-        self._consumer.on_revoked(lost, lost=True)
+        consumer = self._find()
+        if consumer is not None:
+            consumer.on_revoked(lost, lost=True)
 
 
 class Consumer(ConsumingState, Client):

@@ -322,6 +322,7 @@ class Producer(ProducingState, Client):
 
         Raises:
             RuntimeError: the producer is closed.
+            KafkaException: the producer was made before ``fork()``.
         """
         deadline = deadline_of(timeout)
         self.ensure_open()
@@ -359,6 +360,8 @@ class Producer(ProducingState, Client):
             self.inner().flush(timeout)
         except errors.KafkaTimeoutError:
             return False  # flush() returns the number of messages that are left instead of raising
+        except errors.UseAfterForkError as error:
+            raise KafkaException(error_of(error)) from error
         except errors.IllegalStateError as error:
             raise RuntimeError(PRODUCER_CLOSED) from error
         return True
@@ -534,6 +537,9 @@ class Producer(ProducingState, Client):
             return True
         try:
             self.flush()
+        except KafkaException as error:
+            if not isinstance(error.__cause__, errors.UseAfterForkError):  # in a child there is nothing to flush
+                raise
         finally:
             with self._lock:
                 self._inner = None
