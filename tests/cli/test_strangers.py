@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
+from pykclient.cli.main import main
 from pykclient.testing import EmbeddedCluster, Security
 from tests.cli.command import Pykclient
 
@@ -202,3 +205,23 @@ def test_output_file_has_format_of_its_name(pykclient: Pykclient, two_topics: tu
     pykclient.ok("consume", topic, "-e", "-O", str(tmp_path / "a.csv"), "-f", "%o,%s\\n")
     assert (tmp_path / "a.csv").read_text() == f"0,{topic}\n"
     assert pykclient("consume", topic, "-e", "-O", str(tmp_path / "b.jsonl"), "-f", "%s").code == 2
+
+
+# --- the start of the process ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no sh")
+def test_closed_streams_are_no_error(cluster: EmbeddedCluster) -> None:
+    for closed in ("<&- >&-", ">&- 2>&-"):
+        words = ["-m", "pykclient", "topics", "list", "-b", cluster.bootstrap_servers]
+        shell = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, *words]
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_ctrl_c_while_the_command_is_imported_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pykclient.cli.run.run", interrupt)
+    assert main(["topics", "list"]) == 130

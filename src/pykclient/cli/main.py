@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 #: New objects between two runs of the garbage collector: more than any command imports.
 _GC_THRESHOLD: Final = 200_000
+_AFTER_CTRL_C: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,9 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments`` default to the process's. The code is 0 for success, 1 for a failure, 2 for bad input, 130 after
     Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, and 141 if the reader of stdout is gone.
     """
-    from pykclient.cli.run import run
+    try:
+        from pykclient.cli.run import run
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:  # while modules were imported, or once the command was done
+        return _AFTER_CTRL_C
 
 
 def entry() -> NoReturn:
@@ -31,6 +35,9 @@ def entry() -> NoReturn:
     are closed, and all output is written.
     """
     gc.set_threshold(_GC_THRESHOLD)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed, as by `>&-`; a socket must not get its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the rest of the process
     code = main()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
