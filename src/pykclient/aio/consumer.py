@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from pykclient.config.client_settings import AIOConsumerSettings
     from pykclient.consumer.application_driver import Steps
+    from pykclient.consumer.iteration import ColumnDecoder
     from pykclient.serialization import BindableDeserializer, DeserializerOf
     from pykclient.types import MadeK, MadeV
 
@@ -441,21 +442,26 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         columns: Sequence[str] | None = None,
         binary_view: bool = False,
         until: Mapping[TopicPartition, int] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
     ) -> pa.RecordBatch:
         """Return records of all partitions as one pyarrow.RecordBatch: ``KafkaConsumer.poll_arrow`` for asyncio.
 
-        The arguments are the same, except that ``max_bytes`` is 8 MiB by default.
+        The arguments are the same, except that ``max_bytes`` is 8 MiB by default. ``avro_columns`` and the like take an
+        AsyncSchemaRegistryClient or a SchemaRegistryClient for ``key`` and ``value``; another thread waits for the
+        registry, once for each schema.
 
         Raises:
             ImportError: pyarrow is not installed.
             IllegalStateError: the consumer has interceptors, which would not be called.
+            RecordDeserializationError: ``key`` or ``value`` cannot decode a row. The next call returns the same rows.
             Exception: the errors of ``getmany``.
         """
         from pykclient.consumer.iteration import ArrowReader
 
         consumer = self._usable()
         limit = _ARROW_BYTES if max_bytes is None else max_bytes
-        reader = ArrowReader(consumer.consumer, max_records, limit, columns, binary_view, until)
+        reader = ArrowReader(consumer.consumer, max_records, limit, columns, binary_view, until, key, value)
         fetch = await self._await_fetch(
             consumer, reader.take_buffered, None, consumer_arguments.milliseconds(timeout_ms)
         )

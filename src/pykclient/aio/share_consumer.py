@@ -15,6 +15,7 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_share_consumer
+from pykclient.consumer.iteration import NotLoadedError
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from pykclient.aio.loop_driver import LoopEnvironment
     from pykclient.config.client_settings import ConsumerSettings
+    from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
     from pykclient.consumer.share.share_fetch import ShareFetch
     from pykclient.serialization import BindableDeserializer, DeserializerOf
     from pykclient.types import MadeK, MadeV
@@ -258,25 +260,54 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
                 await one_iteration()
             return await self._read(consumer, bound_ms)
 
-    async def poll_arrow(self, timeout_ms: float = 0, *, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    async def poll_arrow(
+        self,
+        timeout_ms: float = 0,
+        *,
+        columns: Sequence[str] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
+    ) -> pa.RecordBatch:
         """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
 
         The batch has no rows if no record arrives within ``timeout_ms`` milliseconds. In its effects and errors, this
         is a ``poll``. ``columns`` names the columns to build (default: all): those of ``KafkaConsumer.poll_arrow``, and
         delivery_count. With explicit acknowledgement, pass the batch, or a selection of its rows, to ``acknowledge``.
+        ``key`` and ``value`` decode these columns, as for ``KafkaShareConsumer.poll_arrow``; another thread waits for
+        the registry, once for each schema.
 
         Raises:
             ImportError: pyarrow is not installed.
             IllegalStateError: the consumer has deserializers, which would not be called.
             IllegalArgumentError: an argument is invalid.
+            RecordDeserializationError: ``key`` or ``value`` cannot decode a row. The next poll returns the same rows.
             KafkaError: any error of ``poll``.
         """
         consumer = self._usable()
-        names = consumer.consumer.column_names(columns)
-        fetch = await self._many("poll_arrow", timeout_ms)
-        batch = consumer.consumer.columns(fetch, names)
+        decoders = consumer.consumer.column_decoders(columns, key, value)
+        bound_ms = consumer_arguments.milliseconds(timeout_ms)
+        with consumer.call("poll_arrow", is_sole=True):
+            if consumer.driver.is_overdue:
+                await one_iteration()
+            fetch = await self._read(consumer, bound_ms)
+            batch = consumer.consumer.columns(fetch, decoders.built)
+            try:
+                batch = await self._decoded(batch, decoders)
+            except KafkaError as error:
+                await consumer.rest_if_repeated(error)
+                raise
         fetch.returned = True  # nothing can come between this and the application
         return batch
+
+    @staticmethod
+    async def _decoded(batch: pa.RecordBatch, decoders: ColumnDecoders) -> pa.RecordBatch:
+        while True:
+            try:
+                decoders.ensure_loaded(batch)
+            except NotLoadedError as error:
+                await error.load()
+            else:
+                return decoders.into(batch)
 
     async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record. Waits until there is one.

@@ -9,18 +9,24 @@ one type and null is a nullable column; one of several types a struct with a col
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from pykclient.errors import IllegalArgumentError, RecordDeserializationError, SerializationError
+from pykclient.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    RecordDeserializationError,
+    SerializationError,
+)
 from pykclient.schema_registry.avro_decoder import Column, Decoder, Rows
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType, damage, loaded, named_schemas, parse_avro
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
-from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
+from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient, SchemaRegistryClient
 from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, SchemaRegistryError
 from pykclient.schema_registry.wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, SchemaId
 from pykclient.types import TopicPartition
@@ -154,7 +160,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
 
     def __init__(
         self,
-        registry: SchemaRegistryClient,
+        registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
         schema: Schema | None,
         columns: Iterable[str] | None,
         on_error: str,
@@ -163,7 +169,9 @@ class RegistryColumns(Generic[_Writer, _Columns]):
             raise IllegalArgumentError(f"on_error must be one of {', '.join(_ON_ERROR)}, not {on_error!r}")
         load("pyarrow", "arrow")
         self.on_error = on_error
-        self._registry = registry
+        self._registry = registry.blocking if isinstance(registry, AsyncSchemaRegistryClient) else registry
+        #: None: a client that may block.
+        self._asynchronous = registry if isinstance(registry, AsyncSchemaRegistryClient) else None
         self._fields = None if columns is None else frozenset(columns)
         if self._fields is not None and not self._fields:
             raise IllegalArgumentError("columns: name at least one field")
@@ -174,6 +182,8 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         #: The newest schema that records were written with, which is read by if none is given.
         self._newest = -1
         self._writers: dict[bytes, tuple[SchemaId, _Writer]] = {}
+        #: By column, prefixes of the rows that ``unloaded`` was last asked about, which have no schema of this format.
+        self._unknown: dict[str, set[bytes]] = {}
 
     # Hooks for each format.
 
@@ -215,6 +225,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         raw = batch.column(place)
         framed, poison = self._with_ids(batch, name, raw)
         array, more = self.decode(framed)
+        self._unknown.pop(name, None)
         poison = sorted(poison + more)
         if poison and self.on_error == "raise":
             raise self._error(batch, name, poison)
@@ -349,12 +360,34 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         """Return whether the prefix has the id of a schema of this format; ask the registry if it is new."""
         if prefix in self._writers:
             return True
+        if self._is_unknown(prefix):
+            return False
+        if (schema_id := self._id_of(prefix)) is None:
+            return False
+        if self._asynchronous is not None:
+            raise IllegalStateError(
+                f"schema {schema_id} is not loaded: give the decoder to getmany_arrow() or poll_arrow() of an asyncio "
+                "consumer, or a SchemaRegistryClient to the decoder"
+            )
+        writer = self._look_up(schema_id)
+        if writer is None:
+            return False
+        self._writers[prefix] = (schema_id, writer)
+        return True
+
+    def _is_unknown(self, prefix: bytes) -> bool:
+        return any(prefix in prefixes for prefixes in self._unknown.values())
+
+    def _id_of(self, prefix: bytes) -> SchemaId | None:
+        """Return the id that a prefix is; None if it is none of this registry's."""
         schema_id = SchemaId(self.schema_type)
         try:
-            if schema_id.read(prefix) != len(prefix) or schema_id.is_glue:
-                return False
+            return schema_id if schema_id.read(prefix) == len(prefix) and not schema_id.is_glue else None
         except SerializationError:
-            return False
+            return None
+
+    def _look_up(self, schema_id: SchemaId) -> _Writer | None:
+        """Return the schema of an id, from the registry; None if it has none of this format."""
         more = () if self._fmt is None else (self._fmt,)
         try:
             if schema_id.id is not None:
@@ -363,16 +396,61 @@ class RegistryColumns(Generic[_Writer, _Columns]):
                 schema = self._registry.get_schema_by_guid(str(schema_id.guid), *more)
         except SchemaRegistryError as error:
             if error.is_unknown:
-                return False
+                return None
             raise
         if (schema.schema_type or "AVRO") != self.schema_type:
-            return False
+            return None
         _ensure_no_rules(schema, str(schema_id), self._names[1])
-        writer = self._parsed(schema, schema_id)
-        if writer is None:
-            return False
-        self._writers[prefix] = (schema_id, writer)
-        return True
+        return self._parsed(schema, schema_id)
+
+    def unloaded(self, batch: pa.RecordBatch, name: str) -> Callable[[], Awaitable[None]] | None:
+        """Return what to await before ``into``, which would block for the registry's answer otherwise; None: nothing.
+
+        What it returns raises the errors of ``into`` about schemas.
+        """
+        rows = rows_of(self._with_ids(batch, name, batch.column(batch.schema.get_field_index(name)))[0])
+        wanted: dict[bytes, SchemaId] = {}
+        row = 0
+        while row < rows.size:
+            prefix = self._prefix_at(rows, row)
+            if prefix is None:
+                row += 1
+                continue
+            if self._is_unknown(prefix):  # in the other column
+                self._unknown.setdefault(name, set()).add(prefix)
+            elif prefix not in self._writers and (found := self._id_of(prefix)) is not None:
+                wanted[prefix] = found
+            row = rows.next_other(row, prefix)
+        has_given = self._given is None or self._target is not None
+        if not wanted and has_given:
+            return None
+
+        def look_up() -> tuple[dict[bytes, _Writer | None], _Columns | None]:
+            target = None if has_given else self._given_target()
+            return {prefix: self._look_up(schema_id) for prefix, schema_id in wanted.items()}, target
+
+        async def load() -> None:
+            if self._asynchronous is not None:
+                writers, target = await self._asynchronous.run(look_up)
+            else:
+                writers, target = await asyncio.get_running_loop().run_in_executor(None, look_up)
+            if target is not None:
+                self._target = target
+            for prefix, writer in writers.items():
+                if writer is None:
+                    self._unknown.setdefault(name, set()).add(prefix)
+                else:
+                    self._writers[prefix] = (wanted[prefix], writer)
+
+        return load
+
+    def _given_target(self) -> _Columns:
+        """Return the columns of the schema that is given."""
+        assert self._given is not None
+        _ensure_no_rules(self._given, "to read into", self._names[1])
+        given = self._parsed(self._given, None)
+        assert given is not None
+        return self._new_target(given)
 
     def _reason(self, rows: Rows, row: int) -> str:
         schema_id = SchemaId(self.schema_type)
@@ -390,10 +468,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         """Return the columns to read into: the given schema's, or the newest one's that records have come with."""
         if self._given is not None:
             if self._target is None:
-                _ensure_no_rules(self._given, "to read into", self._names[1])
-                given = self._parsed(self._given, None)
-                assert given is not None
-                self._target = self._new_target(given)
+                self._target = self._given_target()
             return self._target
         newest, schema = self._newest, None
         for prefix in prefixes:
@@ -432,7 +507,7 @@ class AvroColumns(RegistryColumns[AvroType, _Target]):
 
     def __init__(
         self,
-        registry: SchemaRegistryClient,
+        registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
         schema: str | Schema | None = None,
         columns: Iterable[str] | None = None,
         on_error: str = "raise",
@@ -498,7 +573,7 @@ def _decode_bytes(decoder: Decoder, value: memoryview, prefix: bytes) -> str | N
 
 
 def avro_columns(
-    registry: SchemaRegistryClient,
+    registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
     schema: str | Schema | None = None,
     columns: Iterable[str] | None = None,
     on_error: str = "raise",

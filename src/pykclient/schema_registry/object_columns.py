@@ -20,7 +20,7 @@ from pykclient.schema_registry.json_schema import JsonPlace, ParsedJson, json_da
 from pykclient.schema_registry.models import is_model, json_schema
 from pykclient.schema_registry.protobuf import file_of, index_array, message_class, message_damage, schema_text
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
+from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient, SchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema, field_at
 from pykclient.schema_registry.wire import SchemaId, read_indexes
 
@@ -121,7 +121,7 @@ class JSONColumns(RegistryColumns[ParsedJson, _JsonTarget]):
 
     def __init__(
         self,
-        registry: SchemaRegistryClient,
+        registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
         schema: str | Schema | type | None = None,
         columns: Iterable[str] | None = None,
         on_error: str = "raise",
@@ -409,7 +409,7 @@ _KINDS: Final = {str: "string", int: "integer", float: "number", bool: "boolean"
 
 
 def json_columns(
-    registry: SchemaRegistryClient,
+    registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
     schema: str | Schema | type | None = None,
     columns: Iterable[str] | None = None,
     on_error: str = "raise",
@@ -451,7 +451,7 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
 
     def __init__(
         self,
-        registry: SchemaRegistryClient,
+        registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
         schema: str | Schema | type | None = None,
         columns: Iterable[str] | None = None,
         on_error: str = "raise",
@@ -674,7 +674,7 @@ _WELL_KNOWN: Final[Mapping[str, Callable[[Any], _Column]]] = {
 
 
 def protobuf_columns(
-    registry: SchemaRegistryClient,
+    registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
     schema: str | Schema | type | None = None,
     columns: Iterable[str] | None = None,
     on_error: str = "raise",

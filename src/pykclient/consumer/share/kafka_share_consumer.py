@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.config.client_settings import ConsumerSettings
+    from pykclient.consumer.iteration import ColumnDecoder
     from pykclient.serialization import DeserializerOf
     from pykclient.types import MadeK, MadeV
 
@@ -180,7 +181,14 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         fetch.returned = True
         return records
 
-    def poll_arrow(self, timeout_ms: float = 0, *, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def poll_arrow(
+        self,
+        timeout_ms: float = 0,
+        *,
+        columns: Sequence[str] | None = None,
+        key: ColumnDecoder | None = None,
+        value: ColumnDecoder | None = None,
+    ) -> pa.RecordBatch:
         """Poll for records of all partitions and return them as one pyarrow.RecordBatch.
 
         The batch has no rows if no record arrives within ``timeout_ms`` milliseconds. In its effects and errors, this
@@ -188,17 +196,22 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
         ``KafkaConsumer.poll_arrow``, and delivery_count. Keys and values are the bytes that were sent. With explicit
         acknowledgement, pass the batch, or a selection of its rows, to ``acknowledge``.
 
+        ``key`` and ``value`` decode these columns, such as ``pykclient.schema_registry.avro_columns(registry)``. If a
+        row cannot be decoded, the error names it, and the next poll returns the same rows. Decode with
+        ``on_error="keep"`` to reject single rows.
+
         Raises:
             ImportError: pyarrow is not installed.
             IllegalStateError: the consumer has deserializers, which would not be called.
             IllegalArgumentError: an argument is invalid.
+            RecordDeserializationError: ``key`` or ``value`` cannot decode a row.
             KafkaError: any error of ``poll``.
         """
         with self._guard:
             self._guard.require_outermost()
-            names = self._consumer.column_names(columns)
+            decoders = self._consumer.column_decoders(columns, key, value)
             fetch = self._run(self._consumer.poll(self._timer(timeout_ms)))
-            batch = self._consumer.columns(fetch, names)
+            batch = decoders.into(self._consumer.columns(fetch, decoders.built))
         fetch.returned = True  # last, as in poll()
         return batch
 

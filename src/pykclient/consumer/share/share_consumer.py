@@ -25,6 +25,7 @@ from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.consumer.fetch_collector import Deserializers
+from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowledge_arguments
 from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
 from pykclient.consumer.share.share_coordinator import ShareCoordinator
@@ -303,12 +304,14 @@ class ShareConsumer:
             timer.update()
             yield from self.run_callbacks()  # locks may be renewed
 
-    def column_names(self, columns: Collection[str] | None) -> tuple[str, ...]:
-        """Return the checked names of columns to build.
+    def column_decoders(
+        self, columns: Collection[str] | None, key: ColumnDecoder | None = None, value: ColumnDecoder | None = None
+    ) -> ColumnDecoders:
+        """Return the checked columns to build, and the decoders of keys and values.
 
         Raises:
             ImportError: pyarrow is not installed.
-            IllegalArgumentError: a name is wrong.
+            IllegalArgumentError: a name is wrong, or a decoder is.
             IllegalStateError: the consumer has deserializers.
         """
         from pykclient.record.arrow import SHARE_COLUMN_NAMES, pyarrow
@@ -321,11 +324,12 @@ class ShareConsumer:
                 "columns have keys and values as the bytes that were sent: read with poll(), or without "
                 "key_deserializer and value_deserializer"
             )
-        return checked_names(consumer_arguments.columns(columns), SHARE_COLUMN_NAMES)
+        wanted = checked_names(consumer_arguments.columns(columns), SHARE_COLUMN_NAMES)
+        return ColumnDecoders(key, value, wanted, SHARE_COLUMN_NAMES, ("topic", "partition", "offset"))
 
     @staticmethod
     def columns(fetch: ShareFetch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return the records of ``fetch`` as columns."""
+        """Return the records of ``fetch`` as columns, which are not decoded."""
         from pykclient.record.arrow import batch_of_records
 
         return batch_of_records([record for records in fetch.records().values() for record in records], names)

@@ -1,0 +1,210 @@
+"""Columns decoded by the polls of asyncio consumers and of share consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pykclient import AcknowledgeType, KafkaProducer, KafkaShareConsumer, TopicPartition
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer
+from pykclient.errors import IllegalArgumentError, IllegalStateError, RecordDeserializationError
+from pykclient.schema_registry import (
+    AsyncSchemaRegistryClient,
+    Schema,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    avro_columns,
+    json_columns,
+)
+from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
+from tests.aio.loops import run, until
+from tests.consumer.share.share_groups import set_group
+from tests.schema_registry.test_columns import NEWER, ORDER, framed
+from tests.support.embedded_kafka import EmbeddedKafka
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def write(servers: Any, *values: bytes) -> None:
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        for value in values:
+            producer.send("orders", value, partition=0)
+        producer.flush(30)
+
+
+@contextlib.asynccontextmanager
+async def reading(servers: Any) -> Any:
+    async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([ORDERS])
+        yield consumer
+
+
+def asked_by(client: SchemaRegistryClient | AsyncSchemaRegistryClient) -> list[Any]:
+    """Return a list that grows with each request that the client begins."""
+    rest: Any = client.blocking.rest if isinstance(client, AsyncSchemaRegistryClient) else client.rest
+    begun: list[Any] = []
+    send = rest.send
+
+    def sending(*args: Any, **more: Any) -> Any:
+        begun.append(args)
+        return send(*args, **more)
+
+    rest.send = sending
+    return begun
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_event_loop_runs_while_the_registry_does_not_answer(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, is_async: bool
+) -> None:
+    numbers = [client.register_schema("orders-value", Schema(json.dumps(schema))) for schema in (ORDER, NEWER)]
+    new = {"city": "Bonn", "number": 7, "tags": {}, "what": 1}
+    write(
+        pykclient_cluster.bootstrap_servers,
+        framed(ORDER, {"id": 5}, numbers[0]),
+        framed(NEWER, new, numbers[1]),
+        framed(ORDER, {"id": 6}, 99),
+    )
+    registry.hold()
+
+    async def main() -> None:
+        asked = AsyncSchemaRegistryClient({"url": registry.url}) if is_async else SchemaRegistryClient(url=registry.url)
+        values = avro_columns(asked, on_error="keep")
+        async with reading(pykclient_cluster.bootstrap_servers) as consumer:
+            begun = asked_by(asked)
+            polling = asyncio.create_task(
+                consumer.getmany_arrow(timeout_ms=30_000, value=values, columns=["value", "partition"])
+            )
+            await until(lambda: begun)
+            registry.release()
+            batch = await polling
+            assert batch.schema.names == ["value", "partition", "value_error", "value_bytes"]
+            assert [row and row["number"] for row in batch.column("value").to_pylist()] == [5, 7, None]
+            assert "schema id 99 is unknown" in batch.column("value_error")[2].as_py()
+            assert await consumer.position(ORDERS) == 3
+            assert (await consumer.getmany_arrow(timeout_ms=10, value=values)).num_rows == 0
+        with contextlib.ExitStack() as closing:
+            if isinstance(asked, SchemaRegistryClient):
+                closing.enter_context(asked)
+            else:
+                await asked.close()
+
+    run(main())
+
+
+def test_rows_that_are_not_decoded_are_returned_by_the_next_call(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    write(pykclient_cluster.bootstrap_servers, framed(ORDER, {"id": 1}, number), b"poison")
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url, "max.retries": 0}) as asked,
+            reading(pykclient_cluster.bootstrap_servers) as consumer,
+        ):
+            strict, keeping = avro_columns(asked), avro_columns(asked, json.dumps(ORDER), on_error="keep")
+            registry.fail(500, times=1)
+            with pytest.raises(SchemaRegistryError):
+                await consumer.getmany_arrow(timeout_ms=30_000, value=strict)
+            with pytest.raises(RecordDeserializationError, match=r"offset 1 of orders-0 .*magic byte 112") as caught:
+                await consumer.getmany_arrow(timeout_ms=30_000, value=strict, columns=["value"])
+            assert (caught.value.topic_partition, caught.value.offset) == (ORDERS, 1)
+            batch = await consumer.getmany_arrow(timeout_ms=30_000, value=keeping, columns=["value"])
+            assert [row and row["id"] for row in batch.column("value").to_pylist()] == [1, None]
+            assert await consumer.position(ORDERS) == 2
+            with pytest.raises(IllegalArgumentError, match="not among them"):
+                await consumer.getmany_arrow(value=strict, columns=["offset"])
+
+    run(main())
+
+
+def test_key_and_value_of_a_record_are_decoded_by_one_decoder(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    schema = {"title": "O", "type": "object", "properties": {"id": {"type": "integer"}}}
+    number = client.register_schema("orders-value", Schema(json.dumps(schema), "JSON"))
+    data, other = (b"\0" + of.to_bytes(4, "big") + b'{"id": 3}' for of in (number, 77))
+    with KafkaProducer(bootstrap_servers=pykclient_cluster.bootstrap_servers) as producer:
+        producer.send("orders", data, key=data, partition=0)
+        producer.send("orders", other, key=other, partition=0)
+        producer.flush(30)
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as asked,
+            reading(pykclient_cluster.bootstrap_servers) as consumer,
+        ):
+            both = json_columns(asked, on_error="keep")
+            batch = await consumer.getmany_arrow(timeout_ms=30_000, key=both, value=both)
+            for name in ("key", "value"):
+                assert batch.column(name).to_pylist() == [{"id": 3}, None]
+                assert batch.column(f"{name}_bytes").to_pylist() == [None, other]
+
+    run(main())
+
+
+def test_decoder_of_an_asyncio_client_refuses_to_block(registry: EmbeddedSchemaRegistry) -> None:
+    import pyarrow as pa
+
+    batch = pa.record_batch({"value": pa.array([framed(ORDER, {"id": 1})], pa.binary())})
+    with pytest.raises(IllegalStateError, match="give the decoder to getmany_arrow"):
+        avro_columns(AsyncSchemaRegistryClient({"url": registry.url})).into(batch, "value")
+
+
+@pytest.fixture
+def group() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(1, {"group.share.heartbeat.interval.ms": 200}) as brokers:
+        brokers.create_topic("orders", 1)
+        set_group(brokers, "columns")
+        yield brokers
+
+
+SHARING: dict[str, Any] = {"share_acknowledgement_mode": "explicit", "group_id": "columns"}
+
+
+def test_share_consumer_decodes_and_rejects_poison(group: EmbeddedKafka, client: SchemaRegistryClient) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    write(group.bootstrap_servers, framed(ORDER, {"id": 1}, number), b"poison", framed(ORDER, {"id": 2}, number))
+    strict, keeping = avro_columns(client), avro_columns(client, on_error="keep")
+    with KafkaShareConsumer(bootstrap_servers=group.bootstrap_servers, **SHARING) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(RecordDeserializationError, match=r"offset 1 of orders-0 .*magic byte 112"):
+            consumer.poll_arrow(30_000, columns=["value"], value=strict)
+        batch = consumer.poll_arrow(30_000, columns=["topic", "partition", "offset", "value"], value=keeping)
+        assert [row and row["id"] for row in batch.column("value").to_pylist()] == [1, None, 2]
+        is_poison = batch.column("value_error").is_valid()
+        consumer.acknowledge(batch)
+        consumer.acknowledge(batch.filter(is_poison), AcknowledgeType.REJECT)
+        assert list(consumer.commit_sync(30_000).values()) == [None]
+
+
+def test_asyncio_share_consumer_decodes_and_does_not_block(
+    group: EmbeddedKafka, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    write(group.bootstrap_servers, framed(ORDER, {"id": 1}, number), framed(ORDER, {"id": 2}, 99))
+    registry.hold()
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as asked,
+            AIOKafkaShareConsumer("orders", bootstrap_servers=group.bootstrap_servers, **SHARING) as consumer,
+        ):
+            values = avro_columns(asked, on_error="keep")
+            begun = asked_by(asked)
+            polling = asyncio.create_task(consumer.poll_arrow(30_000, value=values))
+            await until(lambda: begun)
+            registry.release()
+            batch = await polling
+            assert [row and row["id"] for row in batch.column("value").to_pylist()] == [1, None]
+            assert batch.schema.names[-3:] == ["delivery_count", "value_error", "value_bytes"]
+            consumer.acknowledge(batch)
+            assert list((await consumer.commit_sync()).values()) == [None]
+
+    run(main())
