@@ -15,7 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "schemas.md"
 def test_the_guide_to_schemas(pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry) -> None:
     printed: list[tuple[Any, ...]] = []
     snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(snippets) == 8
+    assert len(snippets) == 9
     for number, snippet in enumerate(snippets):
         code = snippet.replace("localhost:9092", pykclient_cluster.bootstrap_servers)
         code = code.replace("http://localhost:8081", registry.url)

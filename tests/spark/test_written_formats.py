@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from pykclient import KafkaConsumer, TopicPartition
 from pykclient.errors import ConfigError, IllegalArgumentError, KafkaError
@@ -209,7 +209,8 @@ PLAIN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
     ("options", "text"),
     [
         ({**PLAIN, "value.format": "avro"}, r"option schema\.registry\.url must be set"),
-        ({**AVRO, "value.format": "json"}, r"value\.format must be avro, not 'json'"),
+        ({**AVRO, "value.format": "xml"}, r"value\.format must be avro or json or protobuf, not 'xml'"),
+        ({**AVRO, "value.message": "M"}, r"option value\.message needs value\.format=protobuf"),
         ({**AVRO, "value.fields": "a"}, r"option 'value.fields' has no meaning where Kafka is written"),
         ({**AVRO, "mode": "permissive"}, r"option 'mode' has no meaning where Kafka is written"),
         ({**PLAIN, "key.schema": '"int"'}, r"option key\.schema needs value\.format or key\.format"),
@@ -230,6 +231,53 @@ def test_unresolvable_columns_are_refused() -> None:
     options = {**AVRO, "schema.registry.max.retries": "0"}
     with pytest.raises(KafkaError, match=r"http://localhost:1"):
         KafkaDataSource(options).writer(typed("value int"), False)
+
+
+@pytest.mark.parametrize("format", ["json", "protobuf"])
+def test_only_schemas_of_avro_are_derived(registry: EmbeddedSchemaRegistry, format: str) -> None:
+    options = {**AVRO, "value.format": format, "schema.registry.url": registry.url}
+    options["schema.registry.auto.register.schemas"] = "true"
+    with pytest.raises(ConfigError, match=rf"value\.format={format} needs value\.schema to register a schema"):
+        KafkaDataSource(options).writer(StructType().add("value", StructType().add("id", IntegerType())), False)
+
+
+OBJECT = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "city": {"type": "string"}, "price": {"type": "number"}},
+    "required": ["id"],
+}
+MESSAGES = """syntax = "proto3"; package shop;
+import "google/protobuf/timestamp.proto";
+message Other { int32 a = 1; }
+message Order {
+  int64 id = 1; string city = 2; uint64 large = 3; google.protobuf.Timestamp at = 4; repeated int32 n = 5;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_json_and_protobuf_are_written_as_they_are_read(
+    spark: SparkSession, topic: Topic, client: SchemaRegistryClient, kafka: EmbeddedKafka
+) -> None:
+    client.register_schema(f"{topic.name}-value", Schema(json.dumps(OBJECT), "JSON"))
+    client.register_schema(f"{topic.name}-key", Schema(MESSAGES, "PROTOBUF"))
+    formats = {"value.format": "json", "key.format": "protobuf", "key.message": "shop.Order"}
+    columns = [
+        "struct(7L AS id, 'Ulm' AS city, CAST(18446744073709551615 AS DECIMAL(20, 0)) AS large, "
+        "TIMESTAMP'2024-01-02 03:04:05.678' AS at, array(1, 2) AS n) AS key",
+        "struct(1L AS id, CAST(NULL AS STRING) AS city, 1.5D AS price) AS value",
+    ]
+    topic.write(spark.range(1).selectExpr(*columns), **formats)
+    reading = {"startingOffsets": "earliest", "subscribe": topic.name, **formats}
+    options = {name: value for name, value in topic.options.items() if name != "topic"}
+    (row,) = spark.read.format("pykclient").options(**{**options, **reading}).load().select("key", "value").collect()
+    (written,) = spark.range(1).selectExpr(*columns).collect()
+    assert row.asDict(recursive=True) == written.asDict(recursive=True)
+    with pytest.raises(PySparkException, match=r"field 'value.id': the column has string, and the schema integer"):
+        topic.write(spark.range(1).selectExpr("struct('1' AS id) AS value"), **{"value.format": "json"})
+    with pytest.raises(PySparkException, match=rf"for topic '{topic.name}': row 0: .*schema has type"):
+        topic.write(spark.range(1).selectExpr("struct(CAST(NULL AS INT) AS id) AS value"), **{"value.format": "json"})
 
 
 def test_registry_secrets_are_hidden(registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient) -> None:

@@ -9,7 +9,7 @@ The names are confluent-kafka's. See docs/schemas.md. Names are loaded when they
 - ``serde``, ``wire``, ``rules``: what serializers of all formats have in common
 - ``avro``, ``json_schema``, ``protobuf``, ``models``: the serializers of each format, and those of models
 - ``avro_types``, ``avro_nodes``, ``avro_decoder``, ``columns``: Avro into columns
-- ``object_columns``: JSON and Protobuf into columns
+- ``object_columns``, ``object_encoder``: JSON and Protobuf into columns, and back
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pykclient.schema_registry.object_columns import (
         json_columns as json_columns,
         protobuf_columns as protobuf_columns,
+    )
+    from pykclient.schema_registry.object_encoder import (
+        json_encoder as json_encoder,
+        protobuf_encoder as protobuf_encoder,
     )
     from pykclient.schema_registry.schema_registry_client import (
         AsyncSchemaRegistryClient as AsyncSchemaRegistryClient,
@@ -74,6 +78,7 @@ _NAMES = {
     "pykclient.schema_registry.columns": ("avro_columns",),
     "pykclient.schema_registry.models": ("DecimalSize",),
     "pykclient.schema_registry.object_columns": ("json_columns", "protobuf_columns"),
+    "pykclient.schema_registry.object_encoder": ("json_encoder", "protobuf_encoder"),
     "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
     "pykclient.schema_registry.schemas": (
         "Association",

@@ -538,6 +538,47 @@ _REASONS: Final = {
 _TOO_LARGE: Final = "is too large for the schema's {target}; the column has {source}"
 
 
+def ensure_id_before_data(conf: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the settings of a serializer put the schema's id into a header."""
+    if conf.get("schema.id.serializer") is header_schema_id_serializer:
+        raise ConfigError(
+            "schema.id.serializer: columns have the schema's id before the data; a header is only for send()",
+            key="schema.id.serializer",
+        )
+
+
+def checked_columns(columns: str | Iterable[str] | None) -> str | list[str] | None:
+    """Return the column or the columns to encode. Raises IllegalArgumentError if there is none."""
+    if columns is not None and not (columns := columns if isinstance(columns, str) else list(columns)):
+        raise IllegalArgumentError("columns: name at least one column")
+    return columns
+
+
+def chosen_columns(
+    batch: Any, columns: str | list[str] | None, fields: set[str] | None, others: frozenset[str]
+) -> tuple[Any, str]:
+    """Return the column to encode, and its name; all columns of a record as one, without a name.
+
+    ``fields`` are those of the record that is written, and ``others`` the columns that other arguments name.
+    """
+    pa: Any = load("pyarrow", "arrow")
+    names = batch.schema.names
+    wanted = [columns] if isinstance(columns, str) else columns
+    if wanted is None:
+        wanted = [name for name in names if name not in others or (fields is not None and name in fields)]
+    for name in wanted:
+        if names.count(name) != 1:
+            there = "several columns" if name in names else "no column"
+            raise IllegalArgumentError(f"data has {there} {name!r}; it has {', '.join(names)}")
+    places = [names.index(name) for name in wanted]
+    if isinstance(columns, str):
+        return batch.column(places[0]), columns
+    if not places:
+        raise IllegalArgumentError("data has no columns to encode")
+    chosen = [batch.schema.field(place) for place in places]
+    return pa.StructArray.from_arrays([batch.column(place) for place in places], fields=chosen), ""
+
+
 class AvroEncoder:
     """Encodes rows for ``send_batch(value=...)`` and ``send_batch(key=...)``. Thread: any."""
 
@@ -553,16 +594,8 @@ class AvroEncoder:
         load("pyarrow", "arrow")
         self._registry = registry
         self._conf = dict(conf or {})
-        if self._conf.get("schema.id.serializer") is header_schema_id_serializer:
-            raise ConfigError(
-                "schema.id.serializer: columns have the schema's id before the data; a header is only for send()",
-                key="schema.id.serializer",
-            )
-        self._columns: str | list[str] | None = (
-            columns if columns is None or isinstance(columns, str) else list(columns)
-        )
-        if self._columns is not None and not self._columns:
-            raise IllegalArgumentError("columns: name at least one column")
+        ensure_id_before_data(self._conf)
+        self._columns = checked_columns(columns)
         self._record_name = record_name
         given = schema is not None or any(self._conf.get(name) for name in _NAMED_BY_CONF)
         #: None: the schema is derived from the columns.
@@ -592,7 +625,7 @@ class AvroEncoder:
         if serializer is not None:
             plan = serializer.plan(ctx)
         fields = None if plan is None else {field.name for field in _record_type(plan.codec.tree).fields}
-        array, path = self._array(batch, fields, others)
+        array, path = chosen_columns(batch, self._columns, fields, others)
         if serializer is None or plan is None:
             serializer = self._deriving(array, path)
             plan = serializer.plan(ctx)
@@ -622,30 +655,10 @@ class AvroEncoder:
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         self.encode_rows(empty, topic, part, frozenset())
         ctx = SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
-        serializer = self._serializer or self._deriving(*self._array(empty, None, frozenset()))
+        serializer = self._serializer or self._deriving(*chosen_columns(empty, self._columns, None, frozenset()))
         found = serializer.plan(ctx).schema_id
         assert found is not None
         return found
-
-    def _array(self, batch: Any, fields: set[str] | None, others: frozenset[str]) -> tuple[Any, str]:
-        """Return the column to encode, and its name; all columns of a record as one, without a name."""
-        pa: Any = load("pyarrow", "arrow")
-        names = batch.schema.names
-        wanted = [self._columns] if isinstance(self._columns, str) else self._columns
-        if wanted is None:
-            wanted = [name for name in names if name not in others or (fields is not None and name in fields)]
-        for name in wanted:
-            if names.count(name) != 1:
-                there = "several columns" if name in names else "no column"
-                raise IllegalArgumentError(f"data has {there} {name!r}; it has {', '.join(names)}")
-        places = [names.index(name) for name in wanted]
-        if isinstance(self._columns, str):
-            return batch.column(places[0]), self._columns
-        chosen = [batch.schema.field(place) for place in places]
-        columns = [batch.column(place) for place in places]
-        if not columns:
-            raise IllegalArgumentError("data has no columns to encode")
-        return pa.StructArray.from_arrays(columns, fields=chosen), ""
 
     def _deriving(self, array: Any, path: str) -> AvroSerializer:
         held = self._derived

@@ -100,7 +100,7 @@ class _ObjectReader:
         return pa.concat_arrays(self._parts) if self._parts else pa.array([], self._type)
 
 
-def _inner(path: str, name: str) -> str:
+def inner_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -216,7 +216,7 @@ def _is_struct(of: Any) -> bool:
     return found
 
 
-def _target(place: JsonPlace, outer: tuple[int, ...]) -> tuple[JsonPlace, tuple[int, ...]]:
+def json_target(place: JsonPlace, outer: tuple[int, ...]) -> tuple[JsonPlace, tuple[int, ...]]:
     """Return what a place refers to, itself if it is no reference; and ``outer`` with all parts on the way.
 
     Raises:
@@ -238,15 +238,14 @@ def _json_column(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
     Raises:
         SerializationError: a type contains itself.
     """
-    place, outer = _target(place, outer)
+    place, outer = json_target(place, outer)
     schema = place.schema
     if not isinstance(schema, dict):
         return _json_text()
-    for kind in ("oneOf", "anyOf", "allOf"):
-        parts = [part for part in schema.get(kind, ()) if not _is_null(part)]
-        if len(parts) == 1 and "properties" not in schema:
-            return _json_column(place.at(parts[0]), wanted, outer)
-    kinds = _kinds(place, outer)
+    part = json_single(place)
+    if part is not None:
+        return _json_column(part, wanted, outer)
+    kinds = json_kinds(place, outer)
     if kinds == {"object"}:
         return _json_object(place, wanted, outer)
     if kinds == {"array"} and isinstance(schema.get("items"), dict) and "prefixItems" not in schema:
@@ -259,11 +258,22 @@ def _json_column(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
     return _json_text()
 
 
+def json_single(place: JsonPlace) -> JsonPlace | None:
+    """Return the only alternative of a schema but null, which all its values are of; None if it has none or several."""
+    schema = place.schema
+    if isinstance(schema, dict) and "properties" not in schema:
+        for kind in ("oneOf", "anyOf", "allOf"):
+            parts = [part for part in schema.get(kind, ()) if not _is_null(part)]
+            if len(parts) == 1:
+                return place.at(parts[0])
+    return None
+
+
 def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "null"
 
 
-def _kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
+def json_kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     """Return the types that a schema's values may have, without null; empty if it names none."""
     schema = place.schema
     if not isinstance(schema, dict):
@@ -279,24 +289,24 @@ def _kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     for kind in ("allOf", "oneOf", "anyOf"):
         for part in schema.get(kind, ()):
             if not _is_null(part):
-                kinds |= _kinds(*_target(place.at(part), outer))
+                kinds |= json_kinds(*json_target(place.at(part), outer))
     return kinds
 
 
-def _properties(place: JsonPlace, outer: tuple[int, ...], found: dict[str, JsonPlace]) -> dict[str, JsonPlace]:
+def json_properties(place: JsonPlace, outer: tuple[int, ...], found: dict[str, JsonPlace]) -> dict[str, JsonPlace]:
     """Return the properties of an object by name, and those of all schemas that it must fit as well."""
-    place, outer = _target(place, outer)
+    place, outer = json_target(place, outer)
     if isinstance(place.schema, dict):
         for name, part in place.schema.get("properties", {}).items():
             found.setdefault(name, place.at(part))
         for part in place.schema.get("allOf", ()):
-            _properties(place.at(part), outer, found)
+            json_properties(place.at(part), outer, found)
     return found
 
 
 def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
     pa: Any = load("pyarrow", "arrow")
-    parts = {name: part for name, part in _properties(place, (), {}).items() if wanted is None or name in wanted}
+    parts = {name: part for name, part in json_properties(place, (), {}).items() if wanted is None or name in wanted}
     more = place.schema.get("additionalProperties")
     if not parts and wanted is None:
         if not isinstance(more, dict) or "patternProperties" in place.schema:
@@ -308,7 +318,7 @@ def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
                 return None
             if not isinstance(value, dict):
                 raise _unfit(value, path, "a map")
-            return [(_text(name, path), item.convert(of, _inner(path, name))) for name, of in value.items()]
+            return [(_text(name, path), item.convert(of, inner_path(path, name))) for name, of in value.items()]
 
         return _Column(pa.map_(pa.string(), item.type), entries)
     columns = {name: _json_column(part, None, outer) for name, part in parts.items()}
@@ -319,7 +329,7 @@ def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
             return None
         if not isinstance(value, dict):
             raise _unfit(value, path, "a struct")
-        return {name: convert(value.get(name), _inner(path, name)) for name, convert in steps}
+        return {name: convert(value.get(name), inner_path(path, name)) for name, convert in steps}
 
     is_arrows = all(column.is_arrows for column in columns.values())
     return _Column(pa.struct([pa.field(name, column.type) for name, column in columns.items()]), fields, is_arrows)
@@ -486,7 +496,7 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
 
     def _parsed(self, schema: Schema, schema_id: SchemaId | None) -> Any:
         if schema_id is None:
-            return self._class or self._named(file_of(schema, self._resolve))
+            return self._class or message_of(file_of(schema, self._resolve), self._message)
         key = schema_id.id if schema_id.id is not None else schema_id.guid
         file = self._files.get(key)
         if file is None:
@@ -495,15 +505,6 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
             return message_class(file, schema_id.message_indexes or [0])
         except SerializationError:
             return None
-
-    def _named(self, file: Any) -> Any:
-        """Return the class of the message that is asked for, by default the first one."""
-        if self._message is None:
-            return message_class(file, [0])
-        for descriptor in _all_messages(file.message_types_by_name.values()):
-            if self._message in (descriptor.full_name, descriptor.name):
-                return message_class(file, index_array(descriptor))
-        raise IllegalArgumentError(f"message: the schema has no message {self._message}")
 
     def _new_target(self, schema: Any) -> _ProtobufTarget:
         descriptor = schema.DESCRIPTOR
@@ -541,6 +542,20 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
 _MOST_INDEX_BYTES: Final = 1 << 14
 
 
+def message_of(file: Any, name: str | None) -> Any:
+    """Return the class of the message with a name, by default the first one.
+
+    Raises:
+        IllegalArgumentError: the file has no such message.
+    """
+    if name is None:
+        return message_class(file, [0])
+    for descriptor in _all_messages(file.message_types_by_name.values()):
+        if name in (descriptor.full_name, descriptor.name):
+            return message_class(file, index_array(descriptor))
+    raise IllegalArgumentError(f"message: the schema has no message {name}")
+
+
 def _all_messages(descriptors: Iterable[Any]) -> Iterator[Any]:
     for descriptor in descriptors:
         yield descriptor
@@ -561,12 +576,12 @@ def _message_column(descriptor: Any, wanted: frozenset[str] | None, outer: tuple
         raise SerializationError(f"{name} contains itself, and columns cannot: select fields without it (columns=...)")
     outer = (*outer, name)
     fields = [field for field in descriptor.fields if wanted is None or field.name in wanted]
-    if wanted is None and name in _WRAPPERS:
+    if wanted is None and name in WRAPPERS:
         return _value_column(fields[0], outer, lambda message: message.value)
     columns = [(field.name, _field_column(field, outer)) for field in fields]
 
     def convert(message: Any, path: str) -> Any:
-        return {name: column.convert(message, _inner(path, name)) for name, column in columns}
+        return {name: column.convert(message, inner_path(path, name)) for name, column in columns}
 
     return _Column(pa.struct([pa.field(name, column.type) for name, column in columns]), convert)
 
@@ -575,7 +590,7 @@ def _field_column(field: Any, outer: tuple[str, ...]) -> _Column:
     """Return the column of a field, which converts the message that has it."""
     pa: Any = load("pyarrow", "arrow")
     name = field.name
-    if _is_map(field):
+    if is_map(field):
         key, value = (field.message_type.fields_by_name[part] for part in ("key", "value"))
         keys, values = _value_column(key, outer, _itself), _value_column(value, outer, _itself)
 
@@ -584,7 +599,7 @@ def _field_column(field: Any, outer: tuple[str, ...]) -> _Column:
             return [(keys.convert(key, path), values.convert(held[key], f"{path}{{}}")) for key in held]
 
         return _Column(pa.map_(keys.type, values.type), entries)
-    if _is_repeated(field):
+    if is_repeated(field):
         item = _value_column(field, outer, _itself)
 
         def items(message: Any, path: str) -> Any:
@@ -606,11 +621,11 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _is_map(field: Any) -> bool:
+def is_map(field: Any) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _is_repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
     found = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
     return bool(found)
 
@@ -641,7 +656,7 @@ _SCALARS: Final = {
     (9, False): "string",
     (9, True): "binary",
 }
-_WRAPPERS: Final = frozenset(
+WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )

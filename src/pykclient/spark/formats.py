@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pykclient.schema_registry.object_encoder import ObjectEncoder
     from pykclient.spark.options import FormatOptions, ReadOptions, WriteOptions
 
 #: The workers of a machine mostly use one registry.
@@ -34,15 +35,37 @@ Registry = tuple[tuple[str, str], ...]
 class WrittenFormat(NamedTuple):
     """The encoding of a column by a schema. Pickles. Its ``repr`` shows no settings of the registry."""
 
+    format: str
     schema_id: int
+    message: str | None
     registry: Registry
 
     def __repr__(self) -> str:
-        return f"WrittenFormat({self.schema_id})"
+        return f"WrittenFormat({self.format}, {self.schema_id})"
 
-    def encoder(self, column: str) -> AvroEncoder:
+    def encoder(self, column: str) -> AvroEncoder | ObjectEncoder:
         """Return an encoder for one task."""
-        return avro_encoder(_client(self.registry), columns=column, conf={"use.schema.id": self.schema_id})
+        conf = {"use.schema.id": self.schema_id}
+        return _encoder(self.format, _client(self.registry), None, column, conf, self.message)
+
+
+def _encoder(
+    format: str,
+    registry: SchemaRegistryClient,
+    schema: str | None,
+    column: str,
+    conf: Mapping[str, Any],
+    message: str | None,
+) -> AvroEncoder | ObjectEncoder:
+    """Return the encoder of a format."""
+    if format == "avro":
+        return avro_encoder(registry, schema, column, conf)
+    # Here, as each worker would import what few formats need.
+    from pykclient.schema_registry.object_encoder import json_encoder, protobuf_encoder
+
+    if format == "json":
+        return json_encoder(registry, schema, column, conf)
+    return protobuf_encoder(registry, schema, column, conf, message)
 
 
 def written_formats(options: WriteOptions, schema: StructType) -> dict[str, WrittenFormat]:
@@ -69,15 +92,21 @@ def written_formats(options: WriteOptions, schema: StructType) -> dict[str, Writ
         for column, given in options.formats.items():
             subject = given.subject or _written_subject(options, column)
             conf: dict[str, object] = {"subject.name.strategy": lambda _ctx, _name, subject=subject: subject}
+            if given.schema is None and options.auto_register and given.format != "avro":
+                raise ConfigError(
+                    f"the option {column}.format={given.format} needs {column}.schema to register a schema: only "
+                    "one of Avro can be derived from a column",
+                    key=f"{column}.schema",
+                )
             if given.schema is not None or options.auto_register:
                 conf["auto.register.schemas"] = options.auto_register
             else:
                 conf["use.latest.version"] = True
-            encoder = avro_encoder(registry, given.schema, column, conf)
+            encoder = _encoder(given.format, registry, given.schema, column, conf, given.message)
             types = to_arrow_schema(StructType([schema[column]]), **zone)
             schema_id = encoder.resolve(types, options.topic or "", column).id
             assert schema_id is not None
-            found[column] = WrittenFormat(schema_id, settings)
+            found[column] = WrittenFormat(given.format, schema_id, given.message, settings)
     return found
 
 

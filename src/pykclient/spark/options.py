@@ -59,7 +59,7 @@ _TOPIC_OPTIONS = ("assign", "subscribe", "subscribePattern")
 #: The columns that can have a format, and the options of a column's format.
 _FORMATTED = ("key", "value")
 _FORMAT_OPTIONS = ("format", "schema", "subject", "fields", "message")
-_READ_FORMATS, _WRITTEN_FORMATS = ("avro", "json", "protobuf"), ("avro",)
+_FORMATS = ("avro", "json", "protobuf")
 _MODES = ("FAILFAST", "PERMISSIVE")
 
 _READ_OPTIONS = (
@@ -105,7 +105,7 @@ _WRITE_OPTIONS = (
     "gcFreeze",
     "delivery",
     *_EXACTLY_ONCE_OPTIONS,
-    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name not in ("fields", "message")),
+    *(f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS if name != "fields"),
     REGISTRY_OPTIONS,
 )
 
@@ -291,7 +291,7 @@ class ReadOptions:
     def _read_formats(self, given: GivenOptions) -> None:
         """Parse the formats of key and value."""
         self.registry: dict[str, str] = given.registry
-        self.formats = _formats(given, _READ_FORMATS)
+        self.formats = _formats(given)
         mode = (given.get("mode") or _MODES[0]).strip().upper()
         if mode not in _MODES:
             raise ConfigError(f"option mode must be {' or '.join(_MODES)}, not {mode!r}", key="mode")
@@ -416,7 +416,7 @@ class WriteOptions:
 
     def _read_formats(self, given: GivenOptions) -> None:
         """Parse the formats of key and value."""
-        self.formats = _formats(given, _WRITTEN_FORMATS)
+        self.formats = _formats(given)
         self.registry: dict[str, str] = dict(given.registry)
         text = self.registry.pop(_AUTO_REGISTER, "false").strip().lower()
         if text not in {"true", "false"}:
@@ -514,9 +514,9 @@ class WriteOptions:
 # --- columns, topics, limits ---------------------------------------------------------------------------------------
 
 
-def _formats(given: GivenOptions, known: tuple[str, ...]) -> dict[str, FormatOptions]:
+def _formats(given: GivenOptions) -> dict[str, FormatOptions]:
     """Return the options of the columns' formats. Raises ConfigError if others are given without them."""
-    found = {column: _format(given, column, known) for column in _FORMATTED if f"{column}.format" in given}
+    found = {column: _format(given, column) for column in _FORMATTED if f"{column}.format" in given}
     if not found:
         others = (f"{column}.{name}" for column in _FORMATTED for name in _FORMAT_OPTIONS)
         for name in (*others, "mode", *(REGISTRY_PREFIX + key for key in given.registry)):
@@ -530,12 +530,13 @@ def _formats(given: GivenOptions, known: tuple[str, ...]) -> dict[str, FormatOpt
     return found
 
 
-def _format(given: GivenOptions, column: str, known: tuple[str, ...]) -> FormatOptions:
+def _format(given: GivenOptions, column: str) -> FormatOptions:
     """Return the options of a column's format."""
     name = f"{column}.format"
-    if (format := (given.get(name) or "").strip().lower()) not in known:
+    if (format := (given.get(name) or "").strip().lower()) not in _FORMATS:
         raise ConfigError(
-            f"option {name} must be {' or '.join(known)}, not {format!r}; use DataFrame operations for other formats",
+            f"option {name} must be {' or '.join(_FORMATS)}, not {format!r}; use DataFrame operations for "
+            "other formats",
             key=name,
         )
     message = given.get(f"{column}.message")

@@ -15,7 +15,7 @@ from pykclient.spark.worker import freeze_heap_once, task_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.schema_registry.column_encoder import AvroEncoder
+    from pykclient.producer.columns import ColumnEncoder
 
 TOPIC, KEY, VALUE, HEADERS, PARTITION = "topic", "key", "value", "headers", "partition"
 
@@ -59,7 +59,7 @@ class KafkaWriteTask:
         freeze_heap: bool = False,
         fingerprint: str | None = None,
         begin: Callable[[], Lease] | None = None,
-        encoders: Mapping[str, AvroEncoder] | None = None,
+        encoders: Mapping[str, ColumnEncoder] | None = None,
     ) -> None:
         self._encoders = encoders or {}
         self._begin: Callable[[], Lease] = begin or (lambda: LeasedProducer(pool(), config, fingerprint))

@@ -27,7 +27,7 @@ from pykclient.spark.write_task import COLUMNS, HEADERS, KEY, PARTITION, TOPIC, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.schema_registry.column_encoder import AvroEncoder
+    from pykclient.producer.columns import ColumnEncoder
     from pykclient.spark.formats import WrittenFormat
     from pykclient.spark.options import WriteOptions
 
@@ -108,7 +108,7 @@ class Writing:
             self._formats = written_formats(options, schema)
         self._config = bulk_config(options.producer_config())
 
-    def _encoders(self) -> dict[str, AvroEncoder]:
+    def _encoders(self) -> dict[str, ColumnEncoder]:
         """Return the encoders of typed columns, for one task."""
         return {column: format.encoder(column) for column, format in self._formats.items()}
 

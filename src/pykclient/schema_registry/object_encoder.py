@@ -1,0 +1,586 @@
+"""Arrow columns as JSON and Protobuf records, for ``send_batch``: a row becomes an object, which a serializer writes.
+
+    producer.send_batch("orders", table, value=json_encoder(registry, conf={"use.latest.version": True}))
+
+Types are those that ``json_columns`` and ``protobuf_columns`` make. Rules for writing are executed, as by ``send``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pykclient.errors import IllegalArgumentError, SerializationError
+from pykclient.record.row_columns import BytesColumn
+from pykclient.schema_registry.column_encoder import checked_columns, chosen_columns, ensure_id_before_data
+from pykclient.schema_registry.json_schema import JsonPlace, JSONSerializer
+from pykclient.schema_registry.object_columns import (
+    WRAPPERS,
+    inner_path,
+    is_map,
+    is_repeated,
+    json_kinds,
+    json_properties,
+    json_single,
+    json_target,
+    message_of,
+)
+from pykclient.schema_registry.protobuf import ProtobufSerializer, file_of
+from pykclient.schema_registry.rest import load
+from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient
+from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.serde import BaseSerializer, Plan, Registry
+from pykclient.schema_registry.wire import SchemaId
+from pykclient.serialization import MessageField, SerializationContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Returns what a serializer writes for a value of a column.
+_Convert = Callable[[Any], Any]
+
+
+class _MisfitError(Exception):
+    """A column, or one of its values, does not fit."""
+
+
+def _misfit(type: Any, target: object, path: str) -> _MisfitError:
+    return _MisfitError(f"{field_at(path)}: the column has {type}, and the schema {target}")
+
+
+class ObjectEncoder:
+    """Encodes rows for ``send_batch(value=...)`` and ``send_batch(key=...)``. Thread: any."""
+
+    def __init__(self, columns: str | Iterable[str] | None, conf: Mapping[str, Any] | None) -> None:
+        load("pyarrow", "arrow")
+        self._conf = dict(conf or {})
+        ensure_id_before_data(self._conf)
+        self._columns = checked_columns(columns)
+
+    def _serializer(self, ctx: SerializationContext) -> Any:
+        """Return the serializer for a topic and field."""
+        raise NotImplementedError
+
+    def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:
+        """Return the names of the schema's fields; None if it is no record."""
+        raise NotImplementedError
+
+    def _converter(self, serializer: Any, plan: Plan, type: Any, path: str) -> _Convert:
+        """Return what converts the values of a column. Raises _MisfitError if its type does not fit."""
+        raise NotImplementedError
+
+    def encode_rows(
+        self, batch: pa.RecordBatch, topic: str, part: str, others: frozenset[str], first_row: int = 0
+    ) -> BytesColumn:
+        """Return the encoded rows of a batch. A row of a single column that is null has no bytes: a tombstone.
+
+        ``part`` is ``key`` or ``value``; ``others`` are columns for other arguments; ``first_row`` is the number of the
+        first row in messages.
+
+        Raises:
+            IllegalArgumentError: a column is missing.
+            SchemaRegistryError: the schema is not registered, or the registry does not answer.
+            SerializationError: a column or a value does not fit, or a rule refuses it; the error names row, field and
+                both types.
+        """
+        ctx = _context(topic, part)
+        serializer = self._serializer(ctx)
+        plan: Plan = serializer.plan(ctx)
+        array, path = chosen_columns(batch, self._columns, self._fields(serializer, plan), others)
+        where = f"the {part} cannot be encoded with schema {plan.schema_id} for topic {topic!r}"
+        try:
+            convert = self._converter(serializer, plan, array.type, path)
+        except _MisfitError as error:
+            raise SerializationError(f"{where}: {error}") from None
+        found: list[bytes | None] = []
+        for row, value in enumerate(array.to_pylist()):
+            try:
+                found.append(None if value is None else serializer(convert(value), ctx))
+            except _MisfitError as error:
+                raise SerializationError(f"{where}: row {first_row + row}, {error}") from None
+            except SerializationError as error:
+                text = f"{where}: row {first_row + row}: {error}; the column has {array.type}"
+                raise SerializationError(text) from error
+        return BytesColumn.of(found)
+
+    def resolve(self, schema: pa.Schema, topic: str, part: str) -> SchemaId:
+        """Return the id of the schema for columns, after checking that their types fit.
+
+        Raises:
+            Exception: those of ``encode_rows``.
+        """
+        pa: Any = load("pyarrow", "arrow")
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        self.encode_rows(empty, topic, part, frozenset())
+        ctx = _context(topic, part)
+        found: SchemaId = self._serializer(ctx).plan(ctx).schema_id
+        return found
+
+
+def _context(topic: str, part: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
+
+
+def _plain(pa: Any, type: Any) -> Any:
+    """Return the type of a column's values."""
+    if isinstance(type, pa.BaseExtensionType):
+        return type.storage_type
+    return type.value_type if pa.types.is_dictionary(type) else type
+
+
+def _is_text(pa: Any, type: Any) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_string_view(type))
+
+
+def _is_list(pa: Any, type: Any) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type))
+
+
+def _parsed(text: str, type: Any, path: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _MisfitError(
+            f"{field_at(path)} is no JSON, which the schema's values of several types are; the column has {type}"
+        ) from None
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+class JSONEncoder(ObjectEncoder):
+    """Encodes rows as JSON. Thread: any."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: str | Schema | type | None,
+        columns: str | Iterable[str] | None,
+        conf: Mapping[str, Any] | None,
+    ) -> None:
+        """See ``json_encoder``."""
+        super().__init__(columns, conf)
+        self._made = JSONSerializer(schema, _blocking(registry), conf=self._conf)
+
+    def _serializer(self, ctx: SerializationContext) -> BaseSerializer:  # noqa: ARG002
+        return self._made
+
+    def _place(self, plan: Plan) -> JsonPlace:
+        return JsonPlace(plan.codec.contents, plan.codec.validator._resolver)
+
+    def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:  # noqa: ARG002
+        return set(json_properties(self._place(plan), (), {})) or None
+
+    def _converter(self, serializer: Any, plan: Plan, type: Any, path: str) -> _Convert:  # noqa: ARG002
+        return _json_converter(load("pyarrow", "arrow"), self._place(plan), type, path, ())
+
+
+def _json_converter(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[int, ...]) -> _Convert:
+    """Return what converts the values of a column to JSON's: the opposite of ``json_columns``."""
+    place, outer = json_target(place, outer)
+    part = json_single(place)
+    if part is not None:
+        return _json_converter(pa, part, type, path, outer)
+    type = _plain(pa, type)
+    if pa.types.is_null(type):
+        return lambda _: None
+    kinds = json_kinds(place, outer)
+    convert: _Convert | None = None
+    if kinds == {"object"}:
+        convert = _json_object(pa, place, type, path, outer)
+    elif kinds == {"array"} and isinstance(place.schema.get("items"), dict) and "prefixItems" not in place.schema:
+        if not _is_list(pa, type):
+            raise _misfit(type, "array", path)
+        item = _json_converter(pa, place.at(place.schema["items"]), type.value_type, f"{path}[]", outer)
+        convert = partial(_list, item)
+    elif len(kinds) == 1 and (name := next(iter(kinds))) in _JSON_TYPES:
+        if not _JSON_TYPES[name](pa, type):
+            raise _misfit(type, name, path)
+        convert = partial(_json_number, type=type, path=path) if name == "number" else _itself
+    if convert is None:
+        if not _is_text(pa, type):
+            raise _misfit(type, f"{' or '.join(sorted(kinds)) or 'any value'}, whose JSON is a string", path)
+        convert = partial(_parsed, type=type, path=path)
+    made = convert
+    return lambda value: None if value is None else made(value)
+
+
+def _list(item: _Convert, values: Any) -> list[Any]:
+    return [item(value) for value in values]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _json_number(value: Any, type: Any, path: str) -> float | int:
+    number: float | int = value if isinstance(value, (int, float)) else float(value)
+    if not math.isfinite(number):
+        raise _MisfitError(f"{field_at(path)} is {number}, which JSON's number is not; the column has {type}")
+    return number
+
+
+_JSON_TYPES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "string": _is_text,
+    "integer": lambda pa, of: bool(pa.types.is_integer(of)),
+    "number": lambda pa, of: bool(pa.types.is_integer(of) or pa.types.is_floating(of)),
+    "boolean": lambda pa, of: bool(pa.types.is_boolean(of)),
+}
+
+
+def _json_object(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[int, ...]) -> _Convert | None:
+    parts = json_properties(place, (), {})
+    more = place.schema.get("additionalProperties")
+    if not parts:
+        if not isinstance(more, dict) or "patternProperties" in place.schema:
+            return None
+        if not pa.types.is_map(type) or not _is_text(pa, type.key_type):
+            raise _misfit(type, "object", path)
+        item = _json_converter(pa, place.at(more), type.item_type, f"{path}{{}}", outer)
+        return lambda value: {name: item(of) for name, of in value}
+    if not pa.types.is_struct(type):
+        raise _misfit(type, "object", path)
+    steps = []
+    for field in type:
+        if field.name not in parts:
+            raise _MisfitError(f"{field_at(inner_path(path, field.name))}: the schema has no such property")
+        step = _json_converter(pa, parts[field.name], field.type, inner_path(path, field.name), outer)
+        steps.append((field.name, step))
+    required = _required(place, ())
+
+    def fields(value: Any) -> dict[str, Any]:
+        # A property that is null is left out, unless it must be there; the schema says whether it may be null then.
+        return {name: step(value[name]) for name, step in steps if value[name] is not None or name in required}
+
+    return fields
+
+
+def _required(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
+    """Return the properties that an object must have, also by all schemas that it must fit as well."""
+    place, outer = json_target(place, outer)
+    if not isinstance(place.schema, dict):
+        return set()
+    found = set(place.schema.get("required", ()))
+    for part in place.schema.get("allOf", ()):
+        found |= _required(place.at(part), outer)
+    return found
+
+
+def _blocking(registry: Registry) -> Any:
+    return registry.blocking if isinstance(registry, AsyncSchemaRegistryClient) else registry
+
+
+def json_encoder(
+    registry: Registry,
+    schema: str | Schema | type | None = None,
+    columns: str | Iterable[str] | None = None,
+    conf: Mapping[str, Any] | None = None,
+) -> JSONEncoder:
+    """Return an encoder of JSON for ``send_batch(value=...)`` and ``send_batch(key=...)``.
+
+    Args:
+        schema: the schema to write with, or a dataclass, pydantic model or msgspec struct. Without one, ``conf`` says
+            which to use (``use.latest.version``, ``use.latest.with.metadata``, ``use.schema.id``).
+        columns: as for ``avro_encoder``.
+        conf: the settings of ``JSONSerializer``.
+
+    A null is left out, unless its property is required. Columns of a value of several types have its JSON as text.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type, or puts the schema's id into headers.
+        IllegalArgumentError: ``columns`` is empty.
+        ImportError: pyarrow or jsonschema is not installed.
+    """
+    return JSONEncoder(registry, schema, columns, conf)
+
+
+# --- Protobuf --------------------------------------------------------------------------------------------------------
+
+
+class ProtobufEncoder(ObjectEncoder):
+    """Encodes rows as messages of Protobuf. Thread: any."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: str | Schema | type | None,
+        columns: str | Iterable[str] | None,
+        conf: Mapping[str, Any] | None,
+        message: str | None,
+    ) -> None:
+        """See ``protobuf_encoder``."""
+        super().__init__(columns, conf)
+        load("google.protobuf.message_factory", "protobuf")
+        self._registry = _blocking(registry)
+        self._schema = Schema(schema, "PROTOBUF") if isinstance(schema, str) else schema
+        self._message = message
+        if isinstance(schema, type) and message is not None:
+            raise IllegalArgumentError("message: the class of the messages names it already")
+        #: By topic and field.
+        self._serializers: dict[tuple[str, str], ProtobufSerializer] = {}
+
+    def _serializer(self, ctx: SerializationContext) -> ProtobufSerializer:
+        key = (ctx.topic, str(ctx.field))
+        found = self._serializers.get(key)
+        if found is None:
+            made: Any = self._schema
+            if not isinstance(made, type):
+                made = message_of(file_of(made or self._latest(ctx), self._resolve), self._message)
+            found = self._serializers[key] = ProtobufSerializer(made, self._registry, conf=self._conf)
+        return found
+
+    def _latest(self, ctx: SerializationContext) -> Schema:
+        """Return the schema that the settings name."""
+        conf = {name: value for name, value in self._conf.items() if name != "reference.subject.name.strategy"}
+        found = _SchemaOf(self._registry, conf, None, None).plan(ctx).writer
+        assert found is not None
+        return found
+
+    def _resolve(self, subject: str, version: int) -> Schema:
+        found: Schema = self._registry.get_version(subject, version, True, "serialized").schema
+        return found
+
+    def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:  # noqa: ARG002
+        return {field.name for field in serializer._msg_class.DESCRIPTOR.fields}
+
+    def _converter(self, serializer: Any, plan: Plan, type: Any, path: str) -> _Convert:  # noqa: ARG002
+        new = serializer._msg_class
+        fill = _message_filler(load("pyarrow", "arrow"), new.DESCRIPTOR, type, path)
+
+        def convert(value: Any) -> Any:
+            message = new()
+            fill(message, value)
+            return message
+
+        return convert
+
+
+class _SchemaOf(BaseSerializer):
+    """Chooses a schema by the settings of a serializer, before the class of its messages is known."""
+
+    _keys = ProtobufSerializer._keys
+    schema_type = "PROTOBUF"
+    _fmt = "serialized"
+
+    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
+        return None
+
+    def _record_name(self) -> str | None:
+        return None
+
+    def _codec(self, schema: Schema) -> Any:  # noqa: ARG002
+        return None
+
+
+#: Sets a message by a value of a column.
+_Fill = Callable[[Any, Any], None]
+
+
+def _message_filler(pa: Any, descriptor: Any, type: Any, path: str) -> _Fill:
+    """Return what sets a message by a value: the opposite of ``protobuf_columns``."""
+    type = _plain(pa, type)
+    kinds, name = pa.types, descriptor.full_name
+    if name in _TIMES:
+        kind, method = _TIMES[name]
+        if not getattr(kinds, kind)(type) or type.unit == "ns":
+            raise _misfit(type, f"{name}, whose columns have microseconds or larger units", path)
+        return lambda message, value: getattr(message, method)(value)
+    if name in _JSONS:
+        if not _is_text(pa, type):
+            raise _misfit(type, f"{name}, whose JSON is a string", path)
+        parse = load("google.protobuf.json_format", "protobuf").ParseDict
+        return lambda message, value: parse(_parsed(value, type, path), message)
+    if name in WRAPPERS:
+        return _field_filler(pa, descriptor.fields_by_name["value"], type, path)
+    if not kinds.is_struct(type):
+        raise _misfit(type, f"message {name}", path)
+    steps = []
+    for field in type:
+        of = descriptor.fields_by_name.get(field.name)
+        if of is None:
+            raise _MisfitError(f"{field_at(inner_path(path, field.name))}: the message {name} has no such field")
+        steps.append((field.name, _field_filler(pa, of, field.type, inner_path(path, field.name))))
+
+    def fill(message: Any, value: Any) -> None:
+        for name, step in steps:
+            if value[name] is not None:
+                step(message, value[name])
+
+    return fill
+
+
+def _field_filler(pa: Any, field: Any, type: Any, path: str) -> _Fill:
+    """Return what sets a field of a message by a value that is not null."""
+    type = _plain(pa, type)
+    name = field.name
+    if pa.types.is_null(type):
+        return lambda message, value: None  # noqa: ARG005
+    if is_map(field):
+        if not pa.types.is_map(type):
+            raise _misfit(type, "map", path)
+        key, of = (field.message_type.fields_by_name[part] for part in ("key", "value"))
+        entry = _message_of_entry(pa, key, of, type, path)
+        return lambda message, value: entry(getattr(message, name), value)
+    if is_repeated(field):
+        if not _is_list(pa, type):
+            raise _misfit(type, f"repeated {_type_name(field)}", path)
+        item = _value_of(pa, field, type.value_type, f"{path}[]")
+
+        def extend(message: Any, value: Any) -> None:
+            held = getattr(message, name)
+            for of in value:
+                if of is None:
+                    raise _MisfitError(f"{field_at(path)}[] is null, which a repeated field has not")
+                if field.message_type is None:
+                    _put(held.append, item(None, of), field, type, path)
+                else:
+                    item(held.add(), of)
+
+        return extend
+    value_of = _value_of(pa, field, type, path)
+    if field.message_type is not None:
+
+        def nested(message: Any, value: Any) -> None:
+            inner = getattr(message, name)
+            inner.SetInParent()
+            _put(partial(value_of, inner), value, field, type, path)
+
+        return nested
+    return lambda message, value: _put(partial(setattr, message, name), value_of(None, value), field, type, path)
+
+
+def _message_of_entry(pa: Any, key: Any, of: Any, type: Any, path: str) -> _Fill:
+    keys = _value_of(pa, key, type.key_type, path)
+    values = _value_of(pa, of, type.item_type, f"{path}{{}}")
+
+    def fill(held: Any, value: Any) -> None:
+        for name, item in value:
+            if item is None:
+                raise _MisfitError(f"{field_at(path)}{{}} is null, which a map has not")
+            if of.message_type is None:
+                _put(partial(held.__setitem__, keys(None, name)), values(None, item), of, type, path)
+            else:
+                values(held[keys(None, name)], item)
+
+    return fill
+
+
+def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
+    """Return what fills the message of a field, or returns the value of a scalar."""
+    type = _plain(pa, type)
+    kinds = pa.types
+    if field.message_type is not None:
+        return _message_filler(pa, field.message_type, type, path)
+    if field.enum_type is not None and _is_text(pa, type):
+        numbers = {name: value.number for name, value in field.enum_type.values_by_name.items()}
+
+        def number(_: Any, value: str) -> int:
+            found = numbers.get(value)
+            if found is None:
+                if not value.removeprefix("-").isdecimal():
+                    raise _MisfitError(
+                        f"{field_at(path)} is no name of the schema's enum {field.enum_type.full_name}; the column has "
+                        f"{type}"
+                    )
+                found = int(value)
+            return found
+
+        return number
+    fits = {
+        5: kinds.is_floating(type) or (kinds.is_integer(type) and type.bit_width <= 32),
+        6: kinds.is_floating(type) and not kinds.is_float64(type),
+        7: kinds.is_boolean(type),
+        9: _is_bytes(pa, type) if field.type == field.TYPE_BYTES else _is_text(pa, type),
+    }.get(field.cpp_type, kinds.is_integer(type))
+    if not fits:
+        if field.cpp_type <= _LAST_INTEGER and kinds.is_decimal(type) and type.scale <= 0:
+            return lambda _, value: int(value)
+        raise _misfit(type, _type_name(field), path)
+    return lambda _, value: value
+
+
+#: The types of integers in C++ have the numbers up to this.
+_LAST_INTEGER: Final = 4
+
+
+def _is_bytes(pa: Any, type: Any) -> bool:
+    kinds = pa.types
+    return bool(
+        kinds.is_binary(type)
+        or kinds.is_large_binary(type)
+        or kinds.is_binary_view(type)
+        or kinds.is_fixed_size_binary(type)
+    )
+
+
+def _put(put: Callable[[Any], Any], value: Any, field: Any, type: Any, path: str) -> None:
+    """Call ``put``, whose errors say that the value does not fit the field."""
+    errors = load("google.protobuf.json_format", "protobuf").Error
+    try:
+        put(value)
+    except (TypeError, ValueError, OverflowError, errors):
+        raise _MisfitError(
+            f"{field_at(path)} does not fit the schema's {_type_name(field)}; the column has {type}"
+        ) from None
+
+
+def _type_name(field: Any) -> str:
+    of = field.message_type or field.enum_type
+    return of.full_name if of is not None else _SCALAR_NAMES[field.type]
+
+
+#: By the number of the type in a descriptor.
+_SCALAR_NAMES: Final = {
+    1: "double",
+    2: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    8: "bool",
+    9: "string",
+    12: "bytes",
+    13: "uint32",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
+#: The kinds of columns, and the method that sets such a message.
+_TIMES: Final[Mapping[str, tuple[str, str]]] = {
+    "google.protobuf.Timestamp": ("is_timestamp", "FromDatetime"),
+    "google.protobuf.Duration": ("is_duration", "FromTimedelta"),
+}
+_JSONS: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+
+
+def protobuf_encoder(
+    registry: Registry,
+    schema: str | Schema | type | None = None,
+    columns: str | Iterable[str] | None = None,
+    conf: Mapping[str, Any] | None = None,
+    message: str | None = None,
+) -> ProtobufEncoder:
+    """Return an encoder of Protobuf for ``send_batch(value=...)`` and ``send_batch(key=...)``.
+
+    Args:
+        schema: the class of the messages, or the schema to write with. Without one, ``conf`` says which to use
+            (``use.latest.version``, ``use.latest.with.metadata``, ``use.schema.id``).
+        columns: as for ``avro_encoder``.
+        conf: the settings of ``ProtobufSerializer``.
+        message: the name of the message in the schema; by default the first one.
+
+    A field that is null is not set.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type, or puts the schema's id into headers.
+        IllegalArgumentError: ``columns`` is empty, or ``message`` is not needed.
+        ImportError: pyarrow or protobuf is not installed.
+    """
+    return ProtobufEncoder(registry, schema, columns, conf, message)
