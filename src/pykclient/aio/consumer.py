@@ -22,6 +22,7 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_consumer
 from pykclient.consumer.fetch import AnyFetch, Fetch
+from pykclient.consumer.iteration import NotLoadedError
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, AutoOffsetResetStrategy, FetchConfig
@@ -507,6 +508,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
                 if not consumer.is_operating:
                     try:
                         fetch = take()
+                    except NotLoadedError as unloaded:
+                        await unloaded.load()
+                        continue
                     except RecordDeserializationError as error:
                         load = load_of(error)
                         if load is None:

@@ -168,7 +168,8 @@ class ArrowReader:
         """Take buffered rows without polling; the fetch may be empty. ``batch`` is the decoded rows.
 
         Raises:
-            RecordDeserializationError: a row cannot be decoded, or not before ``load()`` of the error's cause.
+            NotLoadedError: rows cannot be decoded before ``load()`` of the error.
+            RecordDeserializationError: a row cannot be decoded.
         """
         fetch = self._new_fetch()
         self._consumer.begin_columns(fetch)
@@ -192,10 +193,7 @@ class ArrowReader:
     def _decoded(self, columns: Columns, is_blocking: bool = True) -> pa.RecordBatch:
         batch = self._arrow.record_batch(columns)
         if not is_blocking:
-            try:
-                self._decoders.ensure_loaded(batch)
-            except NotLoadedError as error:
-                raise RecordDeserializationError(str(error)) from error
+            self._decoders.ensure_loaded(batch)
         return self._decoders.into(batch, partial(self._with_places, columns))
 
     def _with_places(self, columns: Columns, batch: pa.RecordBatch) -> pa.RecordBatch:
