@@ -75,7 +75,7 @@ def test_constructors_refuse_wrong_arguments_with_advice(make: Callable[[], obje
             "offsets to commit are a dict such as {TopicPartition('topic', 0)",
         ),
         (lambda consumer: consumer.commit(True), "not bool"),
-        (lambda consumer: consumer.assign("t"), "partitions is 't'; it must be a list of TopicPartition: write ['t']"),
+        (lambda consumer: consumer.assign("t"), "it must be a list of TopicPartition: write ['t']"),
         (
             lambda consumer: consumer.assign(["t"]),
             "partitions[0] is 't'; it must be a TopicPartition: write",
@@ -86,7 +86,10 @@ def test_constructors_refuse_wrong_arguments_with_advice(make: Callable[[], obje
         (lambda consumer: consumer.seek("t", 5), "write TopicPartition('t', 0) for the topic's first partition"),
         (lambda consumer: consumer.seek(TP, "5"), "an offset is an integer, not '5'"),
         (lambda consumer: consumer.seek(TP, 2.0), "an offset is an integer, not 2.0"),
-        (lambda consumer: consumer.position([TP]), "partition is list; it must be a TopicPartition, not several of them"),
+        (
+            lambda consumer: consumer.position([TP]),
+            "must be a TopicPartition, not several of them",
+        ),
         (lambda consumer: consumer.committed(5), "partitions is 5; it must be a list of TopicPartition"),
         (lambda consumer: consumer.pause("t"), "write TopicPartition('t', 0) for the topic's first partition"),
         (lambda consumer: consumer.seek_to_end(RECORD), "write TopicPartition(record.topic, record.partition)"),
@@ -95,7 +98,10 @@ def test_constructors_refuse_wrong_arguments_with_advice(make: Callable[[], obje
         (lambda consumer: consumer.offsets_for_times([TP]), "times are a dict such as {TopicPartition('topic', 0):"),
         (lambda consumer: consumer.offsets_for_times({TP: float("nan")}), "must be milliseconds since the epoch"),
         (lambda consumer: consumer.offsets_for_times({TP: "now"}), "must be milliseconds since the epoch"),
-        (lambda consumer: consumer.end_offsets("t"), "partitions is 't'; it must be a list of TopicPartition: write ['t']"),
+        (
+            lambda consumer: consumer.end_offsets("t"),
+            "it must be a list of TopicPartition: write ['t']",
+        ),
         (lambda consumer: consumer.poll("1"), "timeout_ms is '1'; it must be a number of milliseconds from 0 on"),
         (lambda consumer: consumer.poll(None), "poll() takes a number of milliseconds, not None"),
     ],
