@@ -445,9 +445,9 @@ LOST: Final = "LOST"
 
 
 @cache
-def _name(request_class: type[Any]) -> str:
-    """Return the name of the API's request class, of which ``request_class`` may be a faster variant."""
-    return ApiKeys.message_class(request_class.API_KEY).__name__
+def _name(api_key: int) -> str:
+    """Return the name of an API's request class, of which a request may be a faster variant."""
+    return ApiKeys.message_class(api_key).__name__
 
 
 class ScriptedBrokers(MockClient):
@@ -472,7 +472,7 @@ class ScriptedBrokers(MockClient):
 
     @property
     def names(self) -> list[str]:
-        return [_name(type(message)) for _, message in self.received]
+        return [_name(message.API_KEY) for _, message in self.received]
 
     def requests_of(self, kind: type[Any]) -> list[Any]:
         return [message for _, message in self.received if isinstance(message, kind)]
@@ -481,7 +481,7 @@ class ScriptedBrokers(MockClient):
         """Return the metadata that the client gets when it needs an update; None to use a prepared one."""
 
     def answer(self, node_id: int, message: Any) -> Any:
-        name = _name(type(message))
+        name = _name(message.API_KEY)
         handler = self.overrides.get(name) or getattr(self, f"_{name}")
         return handler(node_id, message)
 
