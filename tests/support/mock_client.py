@@ -459,9 +459,6 @@ class ScriptedBrokers(MockClient):
     A poll that receives nothing takes time. Thread: owner.
     """
 
-    #: False if the script is asked only in polls, where it may raise.
-    answers_at_once = True
-
     def __init__(self, clock: Clock, metadata: Metadata) -> None:
         super().__init__(clock, metadata)
         self.received: list[tuple[int, Any]] = []
@@ -487,7 +484,7 @@ class ScriptedBrokers(MockClient):
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
         super().send(request, now_ms)
-        if self.answers_at_once and request in self.requests:
+        if request in self.requests:
             self._ask(request, 0)
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
