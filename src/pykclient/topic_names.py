@@ -144,4 +144,6 @@ def not_a_partition(value: object, what: str) -> str:
 
 
 def _shown_pair(pair: Any) -> str:
-    return f"TopicPartition(topic={shown(pair[0])}, partition={argument_values.shown(pair[1])})"
+    topic, number = pair
+    given = type(number).__name__ if isinstance(number, str) else argument_values.shown(number)
+    return f"TopicPartition(topic={shown(topic)}, partition={given})"
