@@ -241,6 +241,24 @@ def test_listener_gets_a_revocation_before_the_first_assignment(cluster: Embedde
     run(main())
 
 
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_cooperative_listener_gets_no_revocation_of_nothing(cluster: EmbeddedCluster, group_protocol: str) -> None:
+    group = Group(cluster)
+    settings = group.settings(partition_assignment_strategy="cooperative-sticky")
+    if group_protocol == "consumer":  # which takes these settings from the brokers
+        for key in ("heartbeat_interval_ms", "session_timeout_ms", "partition_assignment_strategy"):
+            del settings[key]
+
+    async def main() -> None:
+        listener = Noting()
+        consumer = AIOKafkaConsumer(group_protocol=group_protocol, **settings)
+        consumer.subscribe([group.topic], listener=listener)
+        async with consumer:
+            assert listener.calls == [("assigned", [0, 1])]
+
+    run(main())
+
+
 def test_listener_calls_that_would_deadlock_are_refused(cluster: EmbeddedCluster) -> None:
     group = Group(cluster)
 

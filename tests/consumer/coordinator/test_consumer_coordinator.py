@@ -429,6 +429,18 @@ class TestListener:
         assert group.coordinator.poll(group.timer())
         assert group.listener.told[1:] == [("lost", [TP0]), ("assigned", [TP0])]
 
+    @pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
+    def test_rebalance_without_partitions_begins_with_a_call_if_listeners_follow_rebalances(
+        self, group: GroupHarness, error: int
+    ) -> None:
+        """Those of asyncio do, as in aiokafka. Nothing is lost."""
+        group.coordinator.listeners.follows_rebalances = True
+        group.join()
+        group.beat(error)
+        group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert group.listener.told == [("revoked", []), ("assigned", []), ("revoked", []), ("assigned", [TP0])]
+
     def test_exception_on_revocation_is_raised_by_poll_once(self, group: GroupHarness) -> None:
         group.join(TP0)
         group.coordinator.request_rejoin("test")

@@ -285,7 +285,7 @@ class ConsumerGroupProtocol:
                 self._log.info("The membership has ended, so other members may own these partitions already")
                 failure = yield from self._listeners.invoke_partitions_lost(owned)
                 self._subscriptions.assign_from_subscribed(())
-            elif self._listeners.follows_rebalances:
+            elif self._protocol == EAGER and self._listeners.follows_rebalances:
                 failure = yield from self._listeners.invoke_partitions_revoked(owned)
         elif self._protocol == EAGER:
             failure = yield from self._listeners.invoke_partitions_revoked(owned)

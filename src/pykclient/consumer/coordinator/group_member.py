@@ -213,8 +213,8 @@ class RebalanceListenerInvoker:
         self._subscriptions = subscriptions
         self._clock = clock
         self._metrics = metrics
-        #: True if listeners are called in each rebalance, also in the first, which revokes nothing, and only then: not
-        #: when the member leaves. So it is in aiokafka.
+        #: True if listeners are called in each rebalance of an eager assignor, even if the member has no partitions to
+        #: revoke, as before the first or after its membership ended; and not when the member leaves. As in aiokafka.
         self.follows_rebalances = False
         #: True while the member gives up its partitions because it is about to leave.
         self.is_leaving = False
