@@ -381,12 +381,16 @@ class _Listener:
             await asyncio.sleep(delay_s)
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self._application.on_partitions_assigned(assigned)
+        if not self._application.is_ending_attempt:
+            self._application.on_partitions_assigned(assigned)
         await self._dawdle()
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        was_member = self._application.is_starting or self._application.is_member
+        # A rebalance begins with this call also if the membership ended and the consumer had no partitions to lose.
+        was_member = not revoked or self._application.is_starting or self._application.is_member
         await self._dawdle()
+        if self._application.is_ending_attempt:
+            return
         if self._application.is_starting:
             # An attempt to start may have failed, which ends its membership. Then no consumer knows its generation.
             self._application.on_partitions_lost(revoked)
@@ -395,7 +399,8 @@ class _Listener:
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         await self._dawdle()
-        self._application.on_partitions_lost(lost)
+        if not self._application.is_ending_attempt:
+            self._application.on_partitions_lost(lost)
 
 
 class AIOConsumerApplication(ConsumerApplication):
@@ -456,10 +461,21 @@ class AIOConsumerApplication(ConsumerApplication):
                 return
             except (KafkaError, asyncio.CancelledError) as error:
                 self.world.note("start failed", self.name, type(error).__name__)
+                self._give_up_all()
                 await asyncio.sleep(_RETRY_S)
                 with contextlib.suppress(IllegalStateError):  # it has not been started
                     await self._run_command()  # perhaps to leave
                 self._obeying = False
+
+    @property
+    def is_ending_attempt(self) -> bool:
+        """True in a call of the listener by an attempt to start that has failed, with which its partitions are gone."""
+        return self.consumer._ending_here() is not None
+
+    def _give_up_all(self) -> None:
+        """Give up all partitions, as the consumer leaves the group without a call of the listener."""
+        if owned := self.world.ownership.of(self.name):
+            self.on_partitions_lost(owned)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -576,6 +592,7 @@ class AIOConsumerApplication(ConsumerApplication):
             except KafkaError as error:
                 self.world.note("close failed", self.name, type(error).__name__)
                 break
+        self._give_up_all()
         self._closed(start_ms)
 
     def _silence(self) -> None:

@@ -18,7 +18,7 @@ from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure, run
 
 #: Seeds that have found a defect.
-_FINDINGS = (75, 159, 1057, 1189, 500_000_122)
+_FINDINGS = (75, 159, 1057, 1189, 500_000_122, 332_657_322_080)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 6), *_FINDINGS])
