@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import logging
 import os
 import pickle
 import subprocess
@@ -179,6 +180,41 @@ def test_cancelled_stop_continues(cluster: EmbeddedCluster) -> None:
             assert sum([await again.committed(tp) or 0 for tp in TPS]) == 1
 
     run(main())
+
+
+def test_error_of_a_cancelled_stop_is_not_reported_by_the_loop(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is in the log, as no call is left that could raise it."""
+    told: list[dict[str, Any]] = []
+    closed: list[str] = []
+
+    class Unclosable:
+        def deserialize(self, topic: str, data: bytes) -> bytes:
+            return data
+
+        def close(self) -> None:
+            closed.append("called")
+            raise ValueError("of the deserializer")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        consumer = consumer_of(cluster, "t", group_id=new_group(), value_deserializer=Unclosable())
+        await consumer.start()
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert not closed
+        await consumer.stop()
+        del consumer, stopping
+        gc.collect()
+
+    with caplog.at_level(logging.CRITICAL, logger="pykclient"):  # a record of the log would keep the error alive
+        run(main())
+    assert closed == ["called"]
+    assert told == []
 
 
 def test_waiting_listener_does_not_delay_stop(cluster: EmbeddedCluster) -> None:

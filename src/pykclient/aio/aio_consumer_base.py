@@ -113,7 +113,7 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
         self._is_starting = False
         self._closed = False
         self._ending = []
-        self._stopping: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[KafkaError | None] | None = None
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: LoopWaits
@@ -315,7 +315,10 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
             self._end_reading(consumer)
             consumer.stop("the consumer was stopped")
             self._stopping = consumer.closing = self._loop.create_task(self._close(consumer, timeout_ms))
-            await asyncio.shield(self._stopping)
+            # Not raised by the task: the event loop would report an error that a cancelled call leaves to nobody.
+            failure = await asyncio.shield(self._stopping)
+            if failure is not None:
+                raise failure
         elif self._stopping is not None and not self._is_called_by_stop():
             await asyncio.wait({self._stopping})  # the first call raises its error
 
@@ -324,13 +327,11 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
         if self._ending and not self._ending_here():
             await asyncio.wait({consumer.closing for consumer in self._ending if consumer.closing is not None})
 
-    async def _close(self, consumer: D, timeout_ms: int) -> None:
+    async def _close(self, consumer: D, timeout_ms: int) -> KafkaError | None:
         try:
-            failure = await consumer.close(timeout_ms, is_sound=True)
+            return await consumer.close(timeout_ms, is_sound=True)
         finally:
             await self._waits.until(consumer.driver.closed.done, ENDING_TIMEOUT_MS)
-        if failure is not None:
-            raise failure
 
     def _release(self, consumer: D) -> None:
         """Let go of connections after the loop was closed: nothing can be sent any more."""
