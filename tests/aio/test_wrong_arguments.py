@@ -70,7 +70,7 @@ PRODUCER_CALLS: dict[str, dict[str, Any]] = {
 SHARE_CALLS: dict[str, dict[str, Any]] = {
     "subscribe": {"topics": ["orders"]},
     **{name: {"timeout_ms": 0} for name in ("poll", "getmany")},
-    "poll_arrow": {"timeout_ms": 0, "columns": ["key"]},
+    "poll_arrow": {"timeout_ms": 0, "columns": ["key"], "key": None, "value": None},
     "commit_sync": {"timeout_ms": 5},
     "set_acknowledgement_commit_callback": {"callback": len},
     "acknowledge": {"args": 5},
