@@ -388,8 +388,8 @@ _CONSUMER_GROUPS = tuple(
         (
             "the session of a member of a consumer group never expires",
             "testing/group/consumer_group_manager",
-            "        self.restart_session(group, member)\n        is_full",
-            "        is_full",
+            "            self.restart_session(group, member)\n        if member.current is not",
+            "        if member.current is not",
         ),
         (
             "a fenced member keeps its partitions",

@@ -82,3 +82,36 @@ def test_expired_classic_member_rejoins_without_an_error() -> None:
         Step(1223, "leave", (1,)),
     )
     run(Schedule(272, settings, steps))
+
+
+def test_group_does_not_begin_anew_while_its_log_refuses_records() -> None:
+    """Its members expire and others join while too few replicas are in sync."""
+    settings = Settings(
+        brokers=3,
+        partitions=6,
+        replication_factor=3,
+        min_isr=3,
+        max_batch_bytes=500,
+        link_jitter_ms=3,
+        idempotent=False,
+        acks=1,
+        retry_backoff_ms=60,
+        consumers=3,
+        auto_commit=True,
+        group_protocol="downgrade",
+        member_session_ms=300,
+    )
+    steps = (
+        Step(0, "send", (0, 1, 8, 1)),
+        Step(101, "hold", (9, 1, 400)),
+        Step(181, "drop request", (14, 1)),
+        Step(303, "leave", (1,)),
+        Step(445, "drop request", (2, 1)),
+        Step(457, "kill", (2, 20)),
+        Step(463, "wakeup", (1,)),
+        Step(539, "leave", (1,)),
+        Step(615, "send", (0, 0, 8, 1)),
+        Step(615, "pause", (20, 1000)),
+        Step(1235, "send", (0, 0, 8, 1)),
+    )
+    run(Schedule(102, settings, steps))

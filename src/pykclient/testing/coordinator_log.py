@@ -135,6 +135,24 @@ class CoordinatorLog:
 
     # --- appends
 
+    def validate_appendable(self, partition: int) -> None:
+        """Check that a partition takes records now.
+
+        Raises:
+            CoordinatorNotAvailableError: too few replicas are in sync.
+            NotCoordinatorError: another broker leads it.
+        """
+        tp = TopicPartition(self._topic, partition)
+        replica = self._replica_manager.partition(tp)
+        if replica is None:
+            raise NotCoordinatorError(f"broker {self._broker.id} has no replica of {tp}")
+        try:
+            replica.validate_appendable(-1)
+        except NotEnoughReplicasError as error:
+            raise CoordinatorNotAvailableError(str(error)) from error
+        except NotLeaderOrFollowerError as error:
+            raise NotCoordinatorError(str(error)) from error
+
     def append(
         self,
         partition: int,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from pykclient.errors import BrokerError
+from pykclient.errors import BrokerError, for_code
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
@@ -99,16 +99,26 @@ class FakeLog:
 
 
 class FakeReplicaManager:
-    """A replica manager whose appends fail with ``error_code``, and wait for ``release`` while ``holding``."""
+    """A replica manager whose appends fail with ``error_code``, and wait for ``release`` while ``holding``.
+
+    With ``fails_late``, nobody can tell before the append that it will fail, as with a slow disk.
+    """
 
     def __init__(self, log: FakeLog) -> None:
         self.log = log
         self.error_code = 0
+        self.fails_late = False
         self.holding = False
         self._held: list[tuple[TopicPartition, int, AppendCallback]] = []
 
     def partition(self, tp: TopicPartition) -> FakeReplicaManager:
         return self
+
+    def validate_appendable(self, required_acks: int) -> None:
+        assert required_acks == -1
+        error = None if self.fails_late else for_code(self.error_code)
+        if error is not None:
+            raise error
 
     def append_records(
         self, timeout_ms: int, required_acks: int, entries: dict[TopicPartition, Any], respond: AppendCallback, **_: Any

@@ -24,6 +24,7 @@ Owned = Mapping[UUID, list[int]]
 TOPIC_ID = UUID(int=7)
 OTHER_ID = UUID(int=8)
 SESSION_MS, REBALANCE_MS = 45_000, 60_000
+NOT_ENOUGH_REPLICAS = 19
 
 
 class Coordinator(Groups):
@@ -355,13 +356,93 @@ def test_heartbeat_is_answered_after_its_records_are_replicated(coordinator: Coo
 
 def test_failed_write_is_repeated_with_the_next_heartbeat(coordinator: Coordinator) -> None:
     coordinator.enter("a")
-    coordinator.replicas.error_code = 19  # NOT_ENOUGH_REPLICAS
+    coordinator.replicas.fails_late = True
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
     assert coordinator.enter("b").error == "COORDINATOR_NOT_AVAILABLE"
     coordinator.replicas.error_code = 0
     coordinator.beat("a", 1)
     coordinator.next_coordinator()
     assert coordinator.members.members.keys() == {"a", "b"}
     assert coordinator.members.group_epoch == 2
+
+
+def test_change_that_the_log_refuses_has_no_effect(coordinator: Coordinator) -> None:
+    """Otherwise epochs rise that no other coordinator, and no member, ever sees."""
+    coordinator.enter("a", instance_id="i")
+    coordinator.enter("b")
+    coordinator.beat("a", 1, of(0, 1, 2, 3))
+    coordinator.beat("a", 1, of(0, 1))
+    coordinator.beat("b", 2, {})
+    assert coordinator.members.state.name == "Stable"
+    before = state_of(coordinator.members)
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert coordinator.enter("c").error == "COORDINATOR_NOT_AVAILABLE"
+    assert coordinator.beat("b", -1).error == "COORDINATOR_NOT_AVAILABLE"
+    assert coordinator.beat("a", -2, instance_id="i").error == "COORDINATOR_NOT_AVAILABLE"
+    assert coordinator.beat("b", 2, subscribed_topic_names=["other"]).error == "COORDINATOR_NOT_AVAILABLE"
+    assert state_of(coordinator.members) == before
+    assert coordinator.beat("b", 2).error is None, "a heartbeat that changes nothing needs no log"
+    coordinator.broker.metadata_cache.set_partitions("topic", 5)
+    assert coordinator.beat("b", 2).error == "COORDINATOR_NOT_AVAILABLE"
+    assert state_of(coordinator.members) == before
+    coordinator.replicas.error_code = 0
+    assert coordinator.beat("b", 2).epoch == 3, "the new partition is noticed again"
+    coordinator.next_coordinator()
+    assert coordinator.members.members.keys() == {"a", "b"}
+
+
+def test_static_member_is_not_replaced_while_the_log_refuses_it(coordinator: Coordinator) -> None:
+    coordinator.enter("a", instance_id="i")
+    coordinator.beat("a", -2, instance_id="i")
+    before = state_of(coordinator.members)
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert coordinator.enter("b", instance_id="i").error == "COORDINATOR_NOT_AVAILABLE"
+    assert state_of(coordinator.members) == before
+    coordinator.replicas.error_code = 0
+    coordinator.advance(SESSION_MS)
+    assert not coordinator.members.members, "its session goes on"
+
+
+def test_silent_member_is_removed_once_the_log_takes_it(coordinator: Coordinator) -> None:
+    coordinator.enter("a")
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    coordinator.advance(3 * SESSION_MS)
+    assert coordinator.members.members.keys() == {"a"}
+    assert coordinator.members.group_epoch == 1
+    coordinator.replicas.error_code = 0
+    coordinator.advance(1_000)
+    assert not coordinator.members.members
+
+
+def test_heartbeat_saves_a_silent_member_that_the_log_kept(coordinator: Coordinator) -> None:
+    coordinator.enter("a")
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    coordinator.advance(SESSION_MS)
+    assert coordinator.beat("a", 1).error is None
+    coordinator.replicas.error_code = 0
+    coordinator.advance(SESSION_MS - 1)
+    assert coordinator.members.members.keys() == {"a"}
+
+
+def test_member_that_does_not_revoke_is_removed_once_the_log_takes_it(coordinator: Coordinator) -> None:
+    coordinator.enter("a")
+    coordinator.enter("b")
+    coordinator.beat("a", 1)
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    for _ in range(4):
+        coordinator.advance(REBALANCE_MS // 2)
+        coordinator.beat("a", 1)
+        coordinator.beat("b", 2)
+    assert coordinator.members.members.keys() == {"a", "b"}
+    coordinator.replicas.error_code = 0
+    coordinator.advance(1_000)
+    assert coordinator.members.members.keys() == {"b"}
+
+
+def test_group_is_not_created_while_the_log_refuses_it(coordinator: Coordinator) -> None:
+    coordinator.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert coordinator.enter("a").error == "COORDINATOR_NOT_AVAILABLE"
+    assert not coordinator.coordinator.groups
 
 
 def state_of(group: ConsumerGroup) -> Any:

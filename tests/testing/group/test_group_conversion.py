@@ -11,13 +11,20 @@ import pytest
 
 from pykclient.consumer.coordinator import classic_assignment
 from pykclient.consumer.partition_assignors import Assignment, Subscription
-from pykclient.errors import BrokerError, for_code
+from pykclient.errors import BrokerError, CoordinatorNotAvailableError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata
 from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP
-from tests.testing.group.test_consumer_groups import REBALANCE_MS, TOPIC_ID, Coordinator, commit, of
+from tests.testing.group.test_consumer_groups import (
+    NOT_ENOUGH_REPLICAS,
+    REBALANCE_MS,
+    TOPIC_ID,
+    Coordinator,
+    commit,
+    of,
+)
 
 SESSION_MS = 10_000
 
@@ -190,6 +197,52 @@ def test_expiry_of_the_last_new_member_converts_the_group_back(mixed: Mixed) -> 
             return
         assert mixed.classic_beat(old, generation) is None
     pytest.fail("its session did not expire")
+
+
+def test_group_keeps_its_epoch_and_protocol_while_the_log_refuses_changes(mixed: Mixed) -> None:
+    """All members expire, and others come. A group that began anew in memory would count from 1 again, unseen."""
+    old = mixed.classic(0, 1, 2, 3)
+    mixed.enter("new")
+    mixed.rejoin(old)
+    epoch = mixed.members.group_epoch
+    mixed.replicas.error_code = NOT_ENOUGH_REPLICAS
+    mixed.advance(2 * REBALANCE_MS)
+    with pytest.raises(CoordinatorNotAvailableError):
+        mixed.coordinator.leave_group(GROUP, [LeaveGroupRequest.MemberIdentity(member_id=old)])
+    assert mixed.join(old, protocols=subscription(topic="other")).value.error_code == 15  # COORDINATOR_NOT_AVAILABLE
+    assert mixed.rejoin(old)[0] == epoch, "the join changes nothing"
+    assert mixed.join("other", protocols=subscription()).value.error_code == 15
+    assert mixed.enter("late").error == "COORDINATOR_NOT_AVAILABLE"
+    assert not mixed.is_classic
+    assert (mixed.members.group_epoch, set(mixed.members.members)) == (epoch, {old, "new"})
+    mixed.replicas.error_code = 0
+    mixed.advance(2 * REBALANCE_MS)
+    group = mixed.coordinator.groups[GROUP]
+    assert group.state.name == "Empty"
+    assert group.generation_id > epoch
+
+
+def test_empty_group_keeps_its_protocol_while_the_log_refuses_the_other(mixed: Mixed) -> None:
+    mixed.enter("new")
+    mixed.beat("new", -1)
+    mixed.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert mixed.join(protocols=subscription()).value.error_code == 15  # COORDINATOR_NOT_AVAILABLE
+    assert mixed.members.group_epoch == 2
+    mixed.replicas.error_code = 0
+    old = mixed.classic(0, 1, 2, 3)
+    mixed.coordinator.leave_group(GROUP, [LeaveGroupRequest.MemberIdentity(member_id=old)])
+    mixed.settle()
+    mixed.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert mixed.enter("new").error == "COORDINATOR_NOT_AVAILABLE"
+    assert mixed.is_classic
+
+
+def test_classic_group_is_not_converted_while_the_log_refuses_it(mixed: Mixed) -> None:
+    old = mixed.classic(0, 1, 2, 3)
+    mixed.replicas.error_code = NOT_ENOUGH_REPLICAS
+    assert mixed.enter("new").error == "COORDINATOR_NOT_AVAILABLE"
+    assert mixed.is_classic
+    assert mixed.classic_beat(old, 1) is None
 
 
 def test_classic_member_keeps_its_own_session_timeout(mixed: Mixed) -> None:

@@ -18,6 +18,7 @@ from pykclient.protocol.messages.alter_share_group_offsets import (
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.testing.replica.partition import Partition
 from pykclient.testing.share.in_flight_records import (
     RecordState,
     SharePartitionState,
@@ -216,6 +217,20 @@ def test_member_without_heartbeats_is_removed(cluster: ShareHarness) -> None:
     coordinator = cluster.broker(cluster.group_coordinator).group_coordinator
     cluster.run_for(46_000)
     assert coordinator.describe_share_group(GROUP).members == {}
+
+
+def test_group_changes_once_the_log_takes_the_change(cluster: ShareHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = cluster.broker(cluster.group_coordinator).group_coordinator.describe_share_group(GROUP)
+    epoch = group.group_epoch
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "effective_min_isr", lambda _: 99)
+        assert cluster.beat("two", 0).error_code == 15  # COORDINATOR_NOT_AVAILABLE
+        assert cluster.beat("one", -1).error_code == 15
+        assert cluster.beat("one", epoch).error_code == 0, "it changes nothing"
+        cluster.run_for(46_000)
+        assert (group.group_epoch, set(group.members)) == (epoch, {"one"})
+    cluster.run_for(1_000)
+    assert group.members == {}
 
 
 def test_cluster_without_the_feature_refuses_share_groups(cluster: ShareHarness) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     BrokerError,
+    CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
@@ -18,6 +19,7 @@ from pykclient.errors import (
     InvalidRegularExpressionError,
     InvalidRequestError,
     MemberIdRequiredError,
+    NotCoordinatorError,
     RebalanceInProgressError,
     RemoteProtocolError,
     UnknownMemberIdError,
@@ -48,6 +50,7 @@ from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECO
 from pykclient.testing.group.modern_groups import (
     LEFT_STATIC_EPOCH,
     MEMBER_STABLE as STABLE,
+    RETRY_EXPIRY_MS,
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
     ClassicProtocol,
@@ -77,7 +80,8 @@ class ConsumerGroupManager:
     """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A partition that moves is first taken from its owner, whose heartbeat confirms that; only then its new owner gets
-    it. Changes take effect in memory at once, and are answered when they are in the log. Thread: loop.
+    it. Changes take effect in memory at once, unless the log refuses them, and are answered when they are in the log.
+    Thread: loop.
     """
 
     __slots__ = (
@@ -129,19 +133,26 @@ class ConsumerGroupManager:
             reported = {topic.topic_id: frozenset(topic.partitions) for topic in body.topic_partitions}
         records: list[KeyValue] = []
         member = self._member(group, body, reported, records)
-        before = member.current.assigned
-        is_changed = self._update(group, member, body, client_id, client_host, records)
-        self.refresh(group, is_changed, records)
-        self.reconcile(group, member, reported, records)
-        self.restart_session(group, member)
+        current = member.current
+        with self._manager.all_or_nothing(group, records):
+            is_changed = self._update(group, member, body, client_id, client_host, records)
+            self.refresh(group, is_changed, records)
+            self.reconcile(group, member, reported, records)
+            # Also a heartbeat whose effect is undone shows that the member lives.
+            self.restart_session(group, member)
+        if member.current is not current:
+            member.cancel_rebalance_timer()
+            if member.current.state == UNREVOKED_PARTITIONS:
+                self._expect_revocation(group, member)
         is_full = body.member_epoch == 0 or (
             body.rebalance_timeout_ms != -1 and body.subscribed_topic_names is not None and reported is not None
         )
+        assigned = member.current.assigned
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.current.epoch,
             heartbeat_interval_ms=self._interval_ms,
-            assignment=_assignment(member.current.assigned) if is_full or member.current.assigned != before else None,
+            assignment=_assignment(assigned) if is_full or assigned != current.assigned else None,
         )
         self.write(group, records, lambda code: respond(response if not code else _refusal(code)))
 
@@ -234,7 +245,12 @@ class ConsumerGroupManager:
         left: ConsumerGroupMember | None,
         records: list[KeyValue],
     ) -> ConsumerGroupMember:
-        """Return a new member, which takes the place of the static member ``left``, if there is one."""
+        """Return a new member, which takes the place of the static member ``left``, if there is one.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses it.
+        """
+        self._manager.validate_appendable(group.group_id)
         member = ConsumerGroupMember(member_id, instance_id)
         if left is not None:
             # It keeps the place and the partitions of the one that left.
@@ -318,12 +334,6 @@ class ConsumerGroupManager:
             group.advance(member, current)
             records.append(RECORDS.member_current_record(group.group_id, member))
             self._log.debug("%r: %r has %s", group, member, current)
-        if member.classic is not None:
-            return  # it has a time limit for each of its requests
-        if current.state == UNREVOKED_PARTITIONS:
-            self._expect_revocation(group, member)
-        else:
-            member.cancel_rebalance_timer()
 
     # --- timers
 
@@ -339,7 +349,14 @@ class ConsumerGroupManager:
         if member.session_timer is not None:
             member.session_timer.cancel()
         timeout_ms = self._session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-        member.session_timer = self._broker.call_later(timeout_ms, self._expire, group, member, "its session expired")
+        self._expire_session_later(timeout_ms, group, member)
+
+    def _expire_session_later(self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        member.session_timer = self._broker.call_later(delay_ms, self._expire_session, group, member)
+
+    def _expire_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        if not self._expire(group, member, "its session expired"):
+            self._expire_session_later(RETRY_EXPIRY_MS, group, member)
 
     def expect_next_step(
         self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, *, anew: bool = False
@@ -351,24 +368,40 @@ class ConsumerGroupManager:
         if anew:
             member.cancel_rebalance_timer()
         if member.rebalance_timer is None:
-            member.rebalance_timer = self._broker.call_later(
-                member.rebalance_timeout_ms, self._expire, group, member, why
-            )
+            self._expire_step_later(member.rebalance_timeout_ms, group, member, why)
+
+    def _expire_step_later(self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
+        member.rebalance_timer = self._broker.call_later(delay_ms, self._expire_step, group, member, why)
+
+    def _expire_step(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
+        if not self._expire(group, member, why):
+            self._expire_step_later(RETRY_EXPIRY_MS, group, member, why)
 
     def _expect_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         if member.rebalance_timer is None:
-            member.rebalance_timer = self._broker.call_later(
-                member.rebalance_timeout_ms, self._expire_revocation, group, member, member.current.epoch
-            )
+            self._expire_revocation_later(member.rebalance_timeout_ms, group, member, member.current.epoch)
+
+    def _expire_revocation_later(
+        self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int
+    ) -> None:
+        member.rebalance_timer = self._broker.call_later(delay_ms, self._expire_revocation, group, member, epoch)
 
     def _expire_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int) -> None:
-        if member.current.state == UNREVOKED_PARTITIONS and member.current.epoch == epoch:
-            self._expire(group, member, "it did not give up partitions within its rebalance timeout")
-
-    def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
-        if group.is_dead or group.members.get(member.member_id) is not member:
+        if member.current.state != UNREVOKED_PARTITIONS or member.current.epoch != epoch:
             return
-        self.remove(group, member, why, lambda _: None)
+        if not self._expire(group, member, "it did not give up partitions within its rebalance timeout"):
+            self._expire_revocation_later(RETRY_EXPIRY_MS, group, member, epoch)
+
+    def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> bool:
+        """Remove a member; return False if the log refuses that for now."""
+        if group.is_dead or group.members.get(member.member_id) is not member:
+            return True
+        try:
+            self.remove(group, member, why, lambda _: None)
+        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
+            self._log.info("%r: %r stays for now, although %s: %s", group, member, why, error)
+            return False
+        return True
 
     # --- leaving
 
@@ -386,6 +419,7 @@ class ConsumerGroupManager:
         if body.member_epoch == _LEAVE_EPOCH:
             self.remove(group, member, "it leaves", written)
             return
+        self._manager.validate_appendable(group.group_id)
         self._log.info("%r: %r leaves for a while", group, member)
         # What it was to give up is free now.
         group.advance(member, member.current._replace(epoch=LEFT_STATIC_EPOCH, pending_revocation={}))
@@ -393,7 +427,12 @@ class ConsumerGroupManager:
         self.write(group, [record], written)
 
     def remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
-        """Remove a member; the group becomes classic if all others use the classic protocol."""
+        """Remove a member; the group becomes classic if all others use the classic protocol.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and the member stays.
+        """
+        self._manager.validate_appendable(group.group_id)
         self._log.info("%r: removing %r, as %s", group, member, why)
         group.remove(member)
         if self.may_downgrade(group):
@@ -420,6 +459,7 @@ class ConsumerGroupManager:
             or self._policy not in UPGRADES
         ):
             return None
+        self._manager.validate_appendable(group_id)
         try:
             new = to_consumer_group(old, self._metadata_cache, self._broker.loop.wall_ms)
         except RemoteProtocolError as error:
@@ -598,10 +638,17 @@ class ClassicProtocolMembers:
     bring it closer to its target. It must do so, and sync, within its rebalance timeout. Thread: loop.
     """
 
-    __slots__ = ("_broker", "_groups", "_log", "_metadata_cache")
+    __slots__ = ("_broker", "_groups", "_log", "_manager", "_metadata_cache")
 
-    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache, groups: ConsumerGroupManager) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        groups: ConsumerGroupManager,
+        manager: GroupMetadataManager,
+    ) -> None:
         self._broker = broker
+        self._manager = manager
         self._metadata_cache = metadata_cache
         self._groups = groups
         self._log = broker.log_context.logger(__name__)
@@ -631,14 +678,15 @@ class ClassicProtocolMembers:
         before, topics = member.settings(), member.topic_names
         is_new = member.member_id not in group.targets
         classic = ClassicProtocol(body.session_timeout_ms, tuple(attempt.protocols))
-        member.update_classic(
-            classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
-        )
-        if member.settings() != before:
-            records.append(RECORDS.member_record(group.group_id, member))
-        groups.refresh(group, is_new or member.topic_names != topics, records)
-        owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
-        groups.reconcile(group, member, owned, records)
+        with self._manager.all_or_nothing(group, records):
+            member.update_classic(
+                classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
+            )
+            if member.settings() != before:
+                records.append(RECORDS.member_record(group.group_id, member))
+            groups.refresh(group, is_new or member.topic_names != topics, records)
+            owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
+            groups.reconcile(group, member, owned, records)
         groups.restart_session(group, member)
         groups.expect_next_step(group, member, "it did not ask for its assignment in time", anew=True)
         response = JoinGroupResponse(
@@ -745,7 +793,12 @@ class ClassicProtocolMembers:
     def leave(
         self, group: ConsumerGroup, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
-        """Handle LeaveGroup, from one member or, for several members, from an administrator."""
+        """Handle LeaveGroup, from one member or, for several members, from an administrator.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and all members stay.
+        """
+        self._manager.validate_appendable(group.group_id)
         responses = []
         for identity in leaving:
             member_id, instance_id = identity.member_id, identity.group_instance_id

@@ -115,7 +115,9 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(broker, self._manager)
         self._join = GroupJoin(broker, self._manager, self._rebalance)
         self._consumer_groups = ConsumerGroupManager(broker, metadata_cache, self._manager, self._rebalance)
-        self._classic_protocol_members = ClassicProtocolMembers(broker, metadata_cache, self._consumer_groups)
+        self._classic_protocol_members = ClassicProtocolMembers(
+            broker, metadata_cache, self._consumer_groups, self._manager
+        )
         self._share_groups = ShareGroupManager(broker, metadata_cache, group_configs, persister, self._manager)
         self._share_group_offsets = ShareGroupOffsets(
             broker, metadata_cache, persister, partition_metadata_client, self._manager

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pykclient.errors import GroupIdNotFoundError, RemoteProtocolError, UnsupportedVersionError
+from pykclient.errors import (
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    NotCoordinatorError,
+    RemoteProtocolError,
+    UnsupportedVersionError,
+)
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
-from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog
+from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog, KeyValue
 from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata
 from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS, GROUP_METADATA_TOPIC, SHARE_GROUP_RECORDS
-from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
+from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,8 +39,9 @@ class GroupMetadataManager:
     """The groups whose partition of __consumer_offsets this broker leads (Java: GroupMetadataManager).
 
     Requests are served from memory. Changes that must not be lost are appended first, and take effect when all
-    in-sync replicas have them. A new leader reads the partition from its start; until it is done, its groups are
-    *loading*.
+    in-sync replicas have them. Groups whose members only send heartbeats change at once, unless the log refuses the
+    change: no coordinator may count epochs that the next one cannot know. A new leader reads the partition from its
+    start; until it is done, its groups are *loading*.
 
     Thread: loop
     """
@@ -79,11 +87,17 @@ class GroupMetadataManager:
         return group
 
     def classic_group(self, group_id: str, *, may_create: bool) -> GroupMetadata | None:
-        """Return the group if it is of the classic protocol, or has no members and becomes so."""
+        """Return the group if it is of the classic protocol, or has no members and becomes so.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: it would become so, but the log refuses that.
+        """
         group = self.groups.get(group_id)
         if isinstance(group, GroupMetadata) or (group is None and not may_create):
             return group
         if group is None or (may_create and not group.members and not isinstance(group, ShareGroup)):
+            if group is not None:
+                self.validate_appendable(group_id)
             new = GroupMetadata(group_id, self._broker.loop.wall_ms)
             self._replace_empty(group, new)
             return new
@@ -93,6 +107,9 @@ class GroupMetadataManager:
         """Return the group if it is of the consumer protocol, or has no members and becomes so.
 
         Members that are about to join a classic group do not count. They learn that they are unknown, and begin again.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) or (group is None and not may_create):
@@ -100,6 +117,7 @@ class GroupMetadataManager:
         if isinstance(group, ShareGroup):
             return None
         if group is None or (may_create and group.state is EMPTY):
+            self.validate_appendable(group_id)
             new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
             self._replace_empty(group, new)
             return new
@@ -110,9 +128,11 @@ class GroupMetadataManager:
 
         Raises:
             GroupIdNotFoundError: there is none and it may not be created, or the group is of another protocol.
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group.
         """
         group = self.groups.get(group_id)
         if group is None and may_create:
+            self.validate_appendable(group_id)
             group = self.groups[group_id] = ShareGroup(group_id, self._broker.loop.wall_ms)
         if group is None:
             raise GroupIdNotFoundError(f"Share group {group_id} not found.")
@@ -144,6 +164,34 @@ class GroupMetadataManager:
         self._append(group_id, records, lambda error_code, _: then(error_code))
 
     # --- writing
+
+    def validate_appendable(self, group_id: str) -> None:
+        """Check that the log takes records of a group now.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: it does not.
+        """
+        self._storage.validate_appendable(self.partition_for(group_id))
+
+    @contextmanager
+    def all_or_nothing(self, group: ModernGroup[Any], records: list[KeyValue]) -> Iterator[None]:
+        """Undo what is done to the group meanwhile if it adds ``records``, and the log refuses them.
+
+        Members may be changed, but not be added or removed. Timers go on. (Java: SnapshottableCoordinator.)
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: everything was undone.
+        """
+        try:
+            self.validate_appendable(group.group_id)
+        except (CoordinatorNotAvailableError, NotCoordinatorError):
+            restore = group.snapshot()
+            yield
+            if records:
+                restore()
+                raise
+        else:
+            yield
 
     def store_group(
         self,

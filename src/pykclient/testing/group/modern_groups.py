@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 
@@ -48,6 +49,9 @@ Topics = Mapping[str, tuple["UUID", int]]
 #: Appends records, and calls the callback with an error code or 0.
 Store = Callable[[str, "list[KeyValue]", Callable[[int], None]], None]
 
+
+#: The time until the next attempt to remove an expired member that the log refuses to forget.
+RETRY_EXPIRY_MS: Final = 500
 
 #: Partitions by topic id.
 Partitions = Mapping["UUID", frozenset[int]]
@@ -185,6 +189,23 @@ class ModernGroup(Generic[M]):
 
     # --- writes
 
+    def snapshot(self) -> Callable[[], None]:
+        """Return a function that restores the group and its members as they are now, without timers and offsets."""
+        group = {name: copy(getattr(self, name)) for name in _slots(type(self)) - _NOT_RESTORED}
+        members = [
+            (member, {name: getattr(member, name) for name in _slots(type(member)) - _TIMERS})
+            for member in self.members.values()
+        ]
+
+        def restore() -> None:
+            for name, value in group.items():
+                setattr(self, name, value)
+            for member, values in members:
+                for name, value in values.items():
+                    setattr(member, name, value)
+
+        return restore
+
     def write(
         self,
         store: Store,
@@ -253,6 +274,16 @@ class ModernGroup(Generic[M]):
             raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
         if self.has_members:
             raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
+
+
+#: The fields of a group that ``ModernGroup.snapshot`` leaves alone: they are about writes under way.
+_NOT_RESTORED: Final = frozenset({"_pending", "_waiting", "is_behind_log", "is_dead", "offsets"})
+
+_TIMERS: Final = frozenset({"rebalance_timer", "session_timer"})
+
+
+def _slots(kind: type) -> frozenset[str]:
+    return frozenset(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 def hash_of(topics: Topics) -> int:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import (
+    CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
     LeaderNotAvailableError,
     NetworkError,
+    NotCoordinatorError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -18,7 +20,14 @@ from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS
-from pykclient.testing.group.modern_groups import Partitions, SharedTopic, ShareGroup, ShareGroupMember, hash_of
+from pykclient.testing.group.modern_groups import (
+    RETRY_EXPIRY_MS,
+    Partitions,
+    SharedTopic,
+    ShareGroup,
+    ShareGroupMember,
+    hash_of,
+)
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.share.in_flight_records import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
@@ -118,8 +127,8 @@ class ShareGroupManager:
     """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A member need not give anything up before another member gets it. But a partition is only assigned when a share
-    coordinator has initialized its state. Changes take effect in memory at once, and are answered when they are in
-    the log. Thread: loop.
+    coordinator has initialized its state. Changes take effect in memory at once, unless the log refuses them, and are
+    answered when they are in the log. Thread: loop.
     """
 
     __slots__ = ("_broker", "_group_configs", "_log", "_manager", "_max_size", "_metadata_cache", "_persister")
@@ -175,14 +184,16 @@ class ShareGroupManager:
         records: list[KeyValue] = []
         member = self._member(group, body)
         before = member.assigned
-        is_changed = self._update(group, member, body, client_id, client_host, records)
-        is_changed = self._refresh(group, is_changed, records)
-        self._reconcile(group, member, is_changed, records)
-        self._restart_session(group, member)
-        topics = self._uninitialized(group)
-        if topics:
-            group.begin_initialization(topics)
-            records.append(RECORDS.state_record(group))
+        with self._manager.all_or_nothing(group, records):
+            is_changed = self._update(group, member, body, client_id, client_host, records)
+            is_changed = self._refresh(group, is_changed, records)
+            self._reconcile(group, member, is_changed, records)
+            # Also a heartbeat whose effect is undone shows that the member lives.
+            self._restart_session(group, member)
+            topics = self._uninitialized(group)
+            if topics:
+                group.begin_initialization(topics)
+                records.append(RECORDS.state_record(group))
         is_full = body.member_epoch == 0 or body.subscribed_topic_names is not None
         response = ShareGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -206,6 +217,7 @@ class ShareGroupManager:
             return member
         known = group.members.get(body.member_id)
         if known is None:
+            self._manager.validate_appendable(group.group_id)
             known = group.members[body.member_id] = ShareGroupMember(body.member_id)
             self._log.info("%r: %r joins", group, known)
         return known
@@ -320,11 +332,19 @@ class ShareGroupManager:
     def _restart_session(self, group: ShareGroup, member: ShareGroupMember) -> None:
         member.cancel_timers()
         timeout_ms = self._group_configs.get(group.group_id).session_timeout_ms
-        member.session_timer = self._broker.call_later(timeout_ms, self._expire, group, member)
+        self._expire_later(timeout_ms, group, member)
+
+    def _expire_later(self, delay_ms: int, group: ShareGroup, member: ShareGroupMember) -> None:
+        member.session_timer = self._broker.call_later(delay_ms, self._expire, group, member)
 
     def _expire(self, group: ShareGroup, member: ShareGroupMember) -> None:
-        if not group.is_dead and group.members.get(member.member_id) is member:
+        if group.is_dead or group.members.get(member.member_id) is not member:
+            return
+        try:
             self._remove(group, member, "its session expired", lambda _: None)
+        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
+            self._log.info("%r: %r stays for now, although its session expired: %s", group, member, error)
+            self._expire_later(RETRY_EXPIRY_MS, group, member)
 
     def _leave(self, group: ShareGroup, body: ShareGroupHeartbeatRequest, respond: HeartbeatCallback) -> None:
         response = ShareGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
@@ -335,6 +355,7 @@ class ShareGroupManager:
         self._remove(group, group.existing_member(body.member_id), "it leaves", written)
 
     def _remove(self, group: ShareGroup, member: ShareGroupMember, why: str, then: Callable[[int], None]) -> None:
+        self._manager.validate_appendable(group.group_id)
         self._log.info("%r: removing %r, as %s", group, member, why)
         group.remove(member)
         group.group_epoch += 1

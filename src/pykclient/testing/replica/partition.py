@@ -800,6 +800,24 @@ class Partition(PartitionIsr):
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
         return log.start_transaction_verification(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch)
 
+    def validate_appendable(self, required_acks: int) -> UnifiedLog:
+        """Return the log if it takes records now.
+
+        Raises:
+            NotLeaderOrFollowerError: another broker leads the partition.
+            NotEnoughReplicasError: acks=all, and the ISR is smaller than min.insync.replicas.
+        """
+        log = self.log
+        if log is None or not self.is_leader:
+            raise NotLeaderOrFollowerError(
+                f"broker {self._manager.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
+            )
+        if required_acks == -1 and len(self.isr) < (needed := self.effective_min_isr()):
+            raise NotEnoughReplicasError(
+                f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
+            )
+        return log
+
     def append_records_to_leader(
         self,
         records: Buffer,
@@ -815,15 +833,7 @@ class Partition(PartitionIsr):
             NotEnoughReplicasError: acks=all, and the ISR is smaller than min.insync.replicas.
             BrokerError: the records are rejected, or the disk failed.
         """
-        log = self.log
-        if log is None or not self.is_leader:
-            raise NotLeaderOrFollowerError(
-                f"broker {self._manager.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
-            )
-        if required_acks == -1 and len(self.isr) < (needed := self.effective_min_isr()):
-            raise NotEnoughReplicasError(
-                f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
-            )
+        log = self.validate_appendable(required_acks)
         info = log.append_as_leader(records, self.leader_epoch, origin, verification, transaction_version)
         if len(self.state.maximal_isr) == 1:
             # Without followers nobody else must have the records; otherwise the followers' fetches raise the high
