@@ -424,6 +424,24 @@ def test_heartbeat_saves_a_silent_member_that_the_log_kept(coordinator: Coordina
     assert coordinator.members.members.keys() == {"a"}
 
 
+def test_each_revocation_has_its_own_time_limit(coordinator: Coordinator) -> None:
+    coordinator.enter("a")
+    coordinator.enter("b")
+    coordinator.beat("a", 1)
+    coordinator.enter("c")
+    coordinator.enter("d")
+    coordinator.advance(SESSION_MS - 1)
+    kept = coordinator.members.members["a"].current.assigned[TOPIC_ID]
+    assert coordinator.beat("a", 1, of(*kept)).epoch == 2
+    assert coordinator.members.members["a"].current.pending_revocation, "it must give up more in the next epoch"
+    for wait_ms in (REBALANCE_MS // 2, REBALANCE_MS // 2 - 1):
+        coordinator.advance(wait_ms)
+        coordinator.beat("a", 2)
+    assert "a" in coordinator.members.members
+    coordinator.advance(1)
+    assert "a" not in coordinator.members.members
+
+
 def test_member_that_does_not_revoke_is_removed_once_the_log_takes_it(coordinator: Coordinator) -> None:
     coordinator.enter("a")
     coordinator.enter("b")
