@@ -103,7 +103,8 @@ class ReplicaCluster:
         cluster.brokers[id] = broker
         broker.controller = cast(Any, SimpleNamespace(startup=lambda: None, shutdown=lambda: None, is_active=False))
         broker.replica_manager.coordinators = {"__consumer_offsets": _Coordinator()}
-        cast(Any, broker.node_to_controller).send_request = _Channel(self, broker).send_request
+        channel, to_controller = _Channel(self, broker), cast(Any, broker.node_to_controller)
+        to_controller.startup, to_controller.send_request = channel.startup, channel.send_request
         broker.startup()
         self.run()
         return broker
