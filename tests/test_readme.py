@@ -108,10 +108,10 @@ def test_speed_figures_equal_the_measurements() -> None:
     assert "records of 100 bytes, batches of 64 KiB and otherwise both sides' defaults" in text
     assert "`send` and `poll` take less than half of the CPU per record" in text
     assert max(ratios(r"(produce|consume), 100 B, none, defaults", 1).values()) < 0.5
-    assert "`send` takes 0.5 to 1.4 of it" in text
+    assert "`send` takes 0.2 to 1.1 of it" in text
     produce = ratios(r"produce, (1|10) KB", 1)
     assert len(produce) == 6
-    assert all(0.45 <= ratio < 1.45 for ratio in produce.values())
+    assert all(0.15 <= ratio < 1.15 for ratio in produce.values())
     ahead = {row for row, ratio in produce.items() if ratio > 1}
     assert ahead <= {"produce, 10 KB, lz4", "produce, 10 KB, zstd"}
     assert "`poll` takes 0.4 to 0.8" in text
