@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
+    BrokerError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     CorruptRecordError,
@@ -26,6 +27,7 @@ from pykclient.errors import (
     RequestTimedOutError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
+    for_code,
 )
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
@@ -139,19 +141,16 @@ class CoordinatorLog:
         """Check that a partition takes records now.
 
         Raises:
-            CoordinatorNotAvailableError: too few replicas are in sync.
-            NotCoordinatorError: another broker leads it.
+            CoordinatorNotAvailableError: too few replicas are in sync, or the topic is not known.
+            NotCoordinatorError: another broker leads it, or the disk is offline.
         """
         tp = TopicPartition(self._topic, partition)
-        replica = self._replica_manager.partition(tp)
-        if replica is None:
-            raise NotCoordinatorError(f"broker {self._broker.id} has no replica of {tp}")
         try:
-            replica.validate_appendable(-1)
-        except NotEnoughReplicasError as error:
-            raise CoordinatorNotAvailableError(str(error)) from error
-        except NotLeaderOrFollowerError as error:
-            raise NotCoordinatorError(str(error)) from error
+            self._replica_manager.get_partition_or_raise(tp).validate_appendable(-1)
+        except BrokerError as error:
+            refusal = for_code(_RESPONSE_ERRORS.get(error.code, error.code), str(error))
+            assert refusal is not None, "it is an error"
+            raise refusal from error
 
     def append(
         self,

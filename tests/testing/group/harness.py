@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from pykclient.errors import BrokerError, for_code
+from pykclient.errors import BrokerError, KafkaStorageError, for_code
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
@@ -101,7 +101,8 @@ class FakeLog:
 class FakeReplicaManager:
     """A replica manager whose appends fail with ``error_code``, and wait for ``release`` while ``holding``.
 
-    With ``fails_late``, nobody can tell before the append that it will fail, as with a slow disk.
+    With ``fails_late``, nobody can tell before the append that it will fail, as with a slow disk. As in a real one, a
+    disk that is offline shows when a partition is looked up for an append.
     """
 
     def __init__(self, log: FakeLog) -> None:
@@ -114,10 +115,15 @@ class FakeReplicaManager:
     def partition(self, tp: TopicPartition) -> FakeReplicaManager:
         return self
 
+    def get_partition_or_raise(self, tp: TopicPartition) -> FakeReplicaManager:
+        if self.error_code == KafkaStorageError.code:
+            raise KafkaStorageError
+        return self
+
     def validate_appendable(self, required_acks: int) -> None:
         assert required_acks == -1
         error = None if self.fails_late else for_code(self.error_code)
-        if error is not None:
+        if error is not None and not isinstance(error, KafkaStorageError):
             raise error
 
     def append_records(
@@ -195,7 +201,7 @@ class GroupBroker(BrokerContext):
             Node(id, "host", 9092),
             config,
             loop,
-            MemoryNetwork(loop, LinkPolicy(loop, rng)),
+            MemoryNetwork(loop, LinkPolicy(rng)),
             rng,
             profile=ReleaseProfile.of(ReleaseProfile.CURRENT),
             features=FinalizedFeatures({GROUP_VERSION: 1}),

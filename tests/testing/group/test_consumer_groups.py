@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pykclient.errors import BrokerError, for_code
+from pykclient.errors import BrokerError, KafkaStorageError, for_code
 from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -391,6 +391,15 @@ def test_change_that_the_log_refuses_has_no_effect(coordinator: Coordinator) -> 
     assert coordinator.members.members.keys() == {"a", "b"}
 
 
+def test_change_has_no_effect_while_the_disk_is_offline(coordinator: Coordinator) -> None:
+    coordinator.enter("a")
+    before = state_of(coordinator.members)
+    coordinator.replicas.error_code = KafkaStorageError.code
+    assert coordinator.enter("b").error == "NOT_COORDINATOR"
+    assert coordinator.beat("a", -1).error == "NOT_COORDINATOR"
+    assert state_of(coordinator.members) == before
+
+
 def test_static_member_is_not_replaced_while_the_log_refuses_it(coordinator: Coordinator) -> None:
     coordinator.enter("a", instance_id="i")
     coordinator.beat("a", -2, instance_id="i")
@@ -440,6 +449,17 @@ def test_each_revocation_has_its_own_time_limit(coordinator: Coordinator) -> Non
     assert "a" in coordinator.members.members
     coordinator.advance(1)
     assert "a" not in coordinator.members.members
+
+
+def test_static_member_that_left_for_a_while_has_nothing_to_revoke(coordinator: Coordinator) -> None:
+    limit_ms = SESSION_MS // 3
+    coordinator.enter("a", instance_id="i", rebalance_timeout_ms=limit_ms)
+    coordinator.enter("b")
+    coordinator.beat("a", 1)
+    assert coordinator.members.members["a"].current.pending_revocation
+    coordinator.beat("a", -2, instance_id="i")
+    coordinator.advance(2 * limit_ms)
+    assert "a" in coordinator.members.members
 
 
 def test_member_that_does_not_revoke_is_removed_once_the_log_takes_it(coordinator: Coordinator) -> None:
