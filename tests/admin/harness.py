@@ -13,7 +13,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.environment import SystemEnvironment
 from pykclient.protocol.messages.metadata import MetadataResponse
-from tests.support.mock_client import LOST as LOST, SILENT as SILENT, ScriptedBrokers
+from tests.support.mock_client import LOST as LOST, SILENT as SILENT, MockClient, ScriptedBrokers
 from tests.support.mock_clock import MockClock
 
 #: ``answer(broker id, request)`` returns the response, LOST or SILENT.
@@ -45,10 +45,10 @@ class PlayedBrokers(ScriptedBrokers):
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         self.ask_again(now_ms)
-        is_due = self.metadata is not None and self.metadata.update_requested
-        if not self.responses and timeout_ms > 0 and not is_due:
+        assert self.metadata is not None
+        if not self.responses and timeout_ms > 0 and not self.metadata.update_requested:
             self.mock_clock.advance(timeout_ms)
-        return super().poll(0, self.mock_clock.now_ms())
+        return MockClient.poll(self, 0, self.mock_clock.now_ms())  # the script has been asked
 
 
 def played(

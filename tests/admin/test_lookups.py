@@ -121,7 +121,7 @@ def test_old_brokers_are_asked_for_one_group_at_a_time() -> None:
         results = admin.list_group_offsets(["a", "b"]).all()
     assert results == {group: {TopicPartition("t", 0): OffsetAndMetadata(7, "", -1)} for group in ("a", "b")}
     for kind in (FindCoordinatorRequest, OffsetFetchRequest):
-        assert len([request for _, request in brokers.received if isinstance(request, kind)]) == 2
+        assert len(brokers.requests_of(kind)) == 2
 
 
 def test_partition_calls_follow_leader_to_new_broker() -> None:

@@ -87,7 +87,7 @@ class ControlledShutdown:
 
 
 class ClusterServices(Protocol):
-    """What the brokers of a cluster share. Thread: loop."""
+    """The services that the brokers of a cluster share. Thread: loop."""
 
     config: ClusterConfig
     loop: EventLoop

@@ -1,4 +1,4 @@
-"""What all parts of a broker use: its identity, settings and state (Java: BrokerState), and its share of the loop."""
+"""The base of a broker: its identity, settings, state (Java: BrokerState) and share of the loop."""
 
 from __future__ import annotations
 

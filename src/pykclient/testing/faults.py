@@ -121,7 +121,7 @@ class Faults:
 
     def __init__(self, loop: EventLoop, rng: random.Random) -> None:
         self._loop = loop
-        self.links = LinkPolicy(loop, rng)
+        self.links = LinkPolicy(rng)
         self.controls: list[Control] = []
         self._holding: list[Control] = []
 

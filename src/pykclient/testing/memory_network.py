@@ -75,8 +75,7 @@ PERFECT: Final = Link()
 class LinkPolicy:
     """The rules of all links. Components that hold frames back subscribe to changes. Thread: loop."""
 
-    def __init__(self, loop: EventLoop, rng: random.Random) -> None:
-        self._loop = loop
+    def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self._rules: dict[tuple[str, str], Link] = {}
         self._partitions: list[list[tuple[str, ...]]] = []

@@ -47,7 +47,7 @@ class Box:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
         self.service = CoordinationService(self.loop, "cluster")
-        self.links = LinkPolicy(self.loop, cast(Any, None))
+        self.links = LinkPolicy(cast(Any, None))
 
     def client(self, id: int = 1) -> CoordinationClient:
         broker = SimpleNamespace(

@@ -23,7 +23,7 @@ class Two:
     def __init__(self) -> None:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
-        self.links = LinkPolicy(self.loop, random.Random(7))
+        self.links = LinkPolicy(random.Random(7))
         self.network = MemoryNetwork(self.loop, self.links)
         self.news: list[str] = []
         self.client = MemorySelector(self.network, "client:a", on_news=lambda: self.news.append("client"))
@@ -348,7 +348,7 @@ def test_paused_party_accepts_connections_but_gets_nothing() -> None:
 
 
 def test_rules_of_one_link_are_combined() -> None:
-    links = LinkPolicy(EventLoop(MockClock()), random.Random(1))
+    links = LinkPolicy(random.Random(1))
     assert links.link("client:a", "broker-1") is PERFECT
     links.set("client:*", "broker-1", delay_ms=10)
     links.set("client:*", "broker-1", bytes_per_second=5.0)
@@ -365,7 +365,7 @@ def test_rules_of_one_link_are_combined() -> None:
 
 
 def test_partition_affects_only_parties_of_its_groups() -> None:
-    links = LinkPolicy(EventLoop(MockClock()), random.Random(1))
+    links = LinkPolicy(random.Random(1))
     changes: list[int] = []
     links.subscribe(lambda: changes.append(1))
     links.partition(["broker-1", "client:a"], ["broker-2", "client:*"])
@@ -380,7 +380,7 @@ def test_partition_affects_only_parties_of_its_groups() -> None:
 @pytest.mark.parametrize("wrong", [{"delay_ms": -1}, {"jitter_ms": -1}, {"bytes_per_second": 0}])
 def test_invalid_links_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(IllegalArgumentError):
-        LinkPolicy(EventLoop(MockClock()), random.Random(1)).set("a", "b", **wrong)  # type: ignore[arg-type]
+        LinkPolicy(random.Random(1)).set("a", "b", **wrong)  # type: ignore[arg-type]
 
 
 @given(st.data())

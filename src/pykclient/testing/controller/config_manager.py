@@ -17,7 +17,6 @@ from pykclient.errors import (
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.log import log_config
 from pykclient.testing.log.log_config import LogConfig, server_defaults
 from pykclient.testing.share import group_config
@@ -26,7 +25,7 @@ from pykclient.testing.share.group_config import GroupConfig
 if TYPE_CHECKING:
     from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.controller.controller_context import ControllerEvents
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
+    from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
     from pykclient.testing.log.log_manager import LogManager
     from pykclient.testing.metadata_cache import MetadataCache
     from pykclient.testing.share.group_config import GroupConfigManager
@@ -192,6 +191,7 @@ class ConfigManager:
         broker: BrokerContext,
         events: ControllerEvents,
         coordination: CoordinationClient,
+        store: KafkaCoordinationClient,
         metadata_cache: MetadataCache,
         log_manager: LogManager,
         group_configs: GroupConfigManager,
@@ -200,11 +200,11 @@ class ConfigManager:
         self._broker = broker
         self._events = events
         self._coordination = coordination
+        self._store = store
         self._metadata_cache = metadata_cache
         self._log_manager = log_manager
         self._group_configs = group_configs
         self._on_topic_config_change = on_topic_config_change
-        self._store = KafkaCoordinationClient(coordination)
         self._seen_changes: set[str] = set()
 
     # --- changes -------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class KafkaController:
         )
         self.admin_manager = AdminManager(broker, self, context, store, metadata_cache)
         self.config_manager = ConfigManager(
-            broker, self, coordination, metadata_cache, log_manager, group_configs, self.on_topic_config_change
+            broker, self, coordination, store, metadata_cache, log_manager, group_configs, self.on_topic_config_change
         )
 
     # --- start and stop ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pykclient.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from pykclient.testing.controller.controller_context import PartitionAndReplica, PartitionState, ReplicaState
+from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
 
 if TYPE_CHECKING:
@@ -507,7 +507,7 @@ class ReplicaElector:
         for topic_partition, outcome in self._partition_state_machine.handle_state_changes(
             electable, PartitionState.ONLINE, strategy
         ).items():
-            outcomes[topic_partition] = (0, None) if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
+            outcomes[topic_partition] = NONE if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
         respond(0, outcomes)
 
     def _missing(self, topic_partition: TopicPartition) -> str:

@@ -74,6 +74,8 @@ _LEAVE_EPOCH = -1
 
 #: Called with the response, when all that it tells is in the log.
 HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
+#: Sets a timer that removes a member, for a reason, after a delay.
+_ExpireLater = Callable[[ConsumerGroup, ConsumerGroupMember, str, int], None]
 
 
 class ConsumerGroupManager:
@@ -142,8 +144,7 @@ class ConsumerGroupManager:
             self.restart_session(group, member)
         if member.current is not current:
             member.cancel_rebalance_timer()
-            if member.current.state == UNREVOKED_PARTITIONS:
-                self._expect_revocation(group, member)
+            self._expect_revocation(group, member)
         is_full = body.member_epoch == 0 or (
             body.rebalance_timeout_ms != -1 and body.subscribed_topic_names is not None and reported is not None
         )
@@ -291,7 +292,6 @@ class ConsumerGroupManager:
 
     def refresh(self, group: ConsumerGroup, is_changed: bool, records: list[KeyValue]) -> None:
         """Begin the group's next epoch with a new assignment if its members or topics have changed."""
-        wall_ms = self._broker.loop.wall_ms
         if is_changed or group.is_metadata_stale:
             self._match(group, records)
             topics = group.known_topics(self._metadata_cache)
@@ -304,10 +304,7 @@ class ConsumerGroupManager:
         if group.group_epoch > group.assignment_epoch:
             before = dict(group.targets)
             group.assign(group.known_topics(self._metadata_cache), next(iter(ASSIGNORS)))
-            for member_id, target in group.targets.items():
-                if before.get(member_id) != target:
-                    records.append(RECORDS.member_target_record(group.group_id, member_id, target))
-            records.append(RECORDS.target_record(group, wall_ms))
+            records += RECORDS.assignment_records(group, before, self._broker.loop.wall_ms)
             self._log.info("%r: assigned anew", group)
 
     def _match(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
@@ -328,8 +325,6 @@ class ConsumerGroupManager:
         """Advance a member after it has reported the partitions that it owns."""
         target = group.targets.get(member.member_id, {})
         current = member.current.next(group.assignment_epoch, target, reported, group.is_owned)
-        if current is member.current:
-            return
         if current != member.current:
             group.advance(member, current)
             records.append(RECORDS.member_current_record(group.group_id, member))
@@ -341,7 +336,7 @@ class ConsumerGroupManager:
         """Start the sessions of all members of a group that was loaded."""
         for member in group.members.values():
             self.restart_session(group, member)
-            if member.classic is None and member.current.state == UNREVOKED_PARTITIONS:
+            if member.classic is None:
                 self._expect_revocation(group, member)
 
     def restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
@@ -349,59 +344,42 @@ class ConsumerGroupManager:
         if member.session_timer is not None:
             member.session_timer.cancel()
         timeout_ms = self._session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-        self._expire_session_later(timeout_ms, group, member)
+        self._expire_session_later(group, member, "its session expired", timeout_ms)
 
-    def _expire_session_later(self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        member.session_timer = self._broker.call_later(delay_ms, self._expire_session, group, member)
-
-    def _expire_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        if not self._expire(group, member, "its session expired"):
-            self._expire_session_later(RETRY_EXPIRY_MS, group, member)
+    def _expire_session_later(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, delay_ms: int) -> None:
+        again = self._expire_session_later
+        member.session_timer = self._broker.call_later(delay_ms, self._expire, group, member, why, again)
 
     def expect_next_step(
         self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, *, anew: bool = False
     ) -> None:
-        """Remove a member of the classic protocol unless it takes its next step within its rebalance timeout.
+        """Remove a member unless it takes its next step within its rebalance timeout.
 
-        A time limit that runs already is kept, except with ``anew``.
+        With the classic protocol the step is a request, otherwise it is to give up partitions. A time limit that runs
+        already is kept, except with ``anew``.
         """
         if anew:
             member.cancel_rebalance_timer()
         if member.rebalance_timer is None:
-            self._expire_step_later(member.rebalance_timeout_ms, group, member, why)
-
-    def _expire_step_later(self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
-        member.rebalance_timer = self._broker.call_later(delay_ms, self._expire_step, group, member, why)
-
-    def _expire_step(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> None:
-        if not self._expire(group, member, why):
-            self._expire_step_later(RETRY_EXPIRY_MS, group, member, why)
+            self._expire_step_later(group, member, why, member.rebalance_timeout_ms)
 
     def _expect_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        if member.rebalance_timer is None:
-            self._expire_revocation_later(member.rebalance_timeout_ms, group, member, member.current.epoch)
+        if member.current.state == UNREVOKED_PARTITIONS:
+            self.expect_next_step(group, member, "it did not give up partitions within its rebalance timeout")
 
-    def _expire_revocation_later(
-        self, delay_ms: int, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int
-    ) -> None:
-        member.rebalance_timer = self._broker.call_later(delay_ms, self._expire_revocation, group, member, epoch)
+    def _expire_step_later(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, delay_ms: int) -> None:
+        again = self._expire_step_later
+        member.rebalance_timer = self._broker.call_later(delay_ms, self._expire, group, member, why, again)
 
-    def _expire_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int) -> None:
-        if member.current.state != UNREVOKED_PARTITIONS or member.current.epoch != epoch:
-            return
-        if not self._expire(group, member, "it did not give up partitions within its rebalance timeout"):
-            self._expire_revocation_later(RETRY_EXPIRY_MS, group, member, epoch)
-
-    def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str) -> bool:
-        """Remove a member; return False if the log refuses that for now."""
+    def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, again: _ExpireLater) -> None:
+        """Remove a member, or try that again later if the log refuses it for now."""
         if group.is_dead or group.members.get(member.member_id) is not member:
-            return True
+            return
         try:
             self.remove(group, member, why, lambda _: None)
         except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
             self._log.info("%r: %r stays for now, although %s: %s", group, member, why, error)
-            return False
-        return True
+            again(group, member, why, RETRY_EXPIRY_MS)
 
     # --- leaving
 
@@ -422,6 +400,7 @@ class ConsumerGroupManager:
         self._manager.validate_appendable(group.group_id)
         self._log.info("%r: %r leaves for a while", group, member)
         # What it was to give up is free now.
+        member.cancel_rebalance_timer()
         group.advance(member, member.current._replace(epoch=LEFT_STATIC_EPOCH, pending_revocation={}))
         record = RECORDS.member_current_record(group.group_id, member)
         self.write(group, [record], written)
@@ -501,8 +480,7 @@ class ConsumerGroupManager:
 
     def write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
         """Append the records; call ``then`` with an error code or 0 when all changes are in the log."""
-        wall_ms = self._broker.loop.wall_ms
-        group.write(self._manager.store_records, records, lambda: RECORDS.all_records(group, wall_ms), then)
+        self._manager.write(group, records, then)
 
 
 def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:

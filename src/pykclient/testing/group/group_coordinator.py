@@ -120,7 +120,7 @@ class GroupCoordinator:
         )
         self._share_groups = ShareGroupManager(broker, metadata_cache, group_configs, persister, self._manager)
         self._share_group_offsets = ShareGroupOffsets(
-            broker, metadata_cache, persister, partition_metadata_client, self._manager
+            metadata_cache, persister, partition_metadata_client, self._manager
         )
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]

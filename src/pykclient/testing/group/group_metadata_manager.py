@@ -20,7 +20,12 @@ from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog, KeyValue
 from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata
-from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS, GROUP_METADATA_TOPIC, SHARE_GROUP_RECORDS
+from pykclient.testing.group.group_records import (
+    CONSUMER_GROUP_RECORDS,
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_RECORDS,
+    ModernGroupRecords,
+)
 from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
 from pykclient.types import TopicPartition
 
@@ -192,6 +197,14 @@ class GroupMetadataManager:
                 raise
         else:
             yield
+
+    def write(self, group: ModernGroup[Any], records: list[KeyValue], then: Callable[[int], None]) -> None:
+        """Append records of a group, and its complete state if the log is behind.
+
+        ``then`` is called with an error code or 0 when all that has changed is in the log.
+        """
+        wall_ms = self._broker.loop.wall_ms
+        group.write(self.store_records, records, lambda: _records_of(group).all_records(group, wall_ms), then)
 
     def store_group(
         self,
@@ -485,12 +498,14 @@ class _LoadedGroups:
                 del self.offsets[group_id]
 
 
+def _records_of(group: ModernGroup[Any]) -> ModernGroupRecords[Any, Any]:
+    return CONSUMER_GROUP_RECORDS if isinstance(group, ConsumerGroup) else SHARE_GROUP_RECORDS
+
+
 def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
     """Return the records that remove a group with its members, but not its offsets."""
-    if isinstance(group, ConsumerGroup):
-        return CONSUMER_GROUP_RECORDS.group_tombstones(group)
-    if isinstance(group, ShareGroup):
-        return SHARE_GROUP_RECORDS.group_tombstones(group)
+    if isinstance(group, ModernGroup):
+        return _records_of(group).group_tombstones(group)
     if not group.generation_id:
         return []  # it only ever stored offsets
     return [(group_records.group_metadata_key(group.group_id), None)]

@@ -283,6 +283,14 @@ class ModernGroupRecords(ABC, Generic[G, M]):
         topics = _topics(value.TopicPartition, target)
         return _record(key(group_id=group_id, member_id=member_id), value(topic_partitions=topics))
 
+    def assignment_records(self, group: G, before: Mapping[str, Partitions], wall_ms: int) -> list[KeyValue]:
+        """Return the records of a target assignment that has replaced the targets ``before`` it."""
+        changed = [(id, target) for id, target in group.targets.items() if before.get(id) != target]
+        return [
+            *(self.member_target_record(group.group_id, id, target) for id, target in changed),
+            self.target_record(group, wall_ms),
+        ]
+
     def member_current_record(self, group_id: str, member: M) -> KeyValue:
         """Return the record of a member's current assignment."""
         return _record(self._member_current[0](group_id=group_id, member_id=member.member_id), self._current(member))

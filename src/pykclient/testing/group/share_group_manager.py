@@ -207,7 +207,7 @@ class ShareGroupManager:
             if topics:
                 self._initialize(group, topics)
 
-        self._write(group, records, written)
+        self._manager.write(group, records, written)
 
     def _member(self, group: ShareGroup, body: ShareGroupHeartbeatRequest) -> ShareGroupMember:
         """Return the member that a heartbeat comes from, which joins with epoch 0."""
@@ -258,10 +258,7 @@ class ShareGroupManager:
         if group.group_epoch > group.assignment_epoch:
             before = dict(group.targets)
             group.assign({topic: topic_id for topic, (topic_id, _) in topics.items()})
-            for member_id, target in group.targets.items():
-                if before.get(member_id) != target:
-                    records.append(RECORDS.member_target_record(group.group_id, member_id, target))
-            records.append(RECORDS.target_record(group, self._broker.loop.wall_ms))
+            records += RECORDS.assignment_records(group, before, self._broker.loop.wall_ms)
             self._log.info("%r: assigned anew", group)
         return is_changed
 
@@ -316,7 +313,7 @@ class ShareGroupManager:
     def _end_initialization(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
         """Note the result; the next heartbeat of a member assigns the partitions, or tries again."""
         group.end_initialization(topics, succeeded=succeeded)
-        self._write(group, [RECORDS.state_record(group)], lambda _: None)
+        self._manager.write(group, [RECORDS.state_record(group)], lambda _: None)
 
     def resume_initialization(self, group: ShareGroup) -> None:
         """Let the next heartbeat restart initializations that a previous coordinator had begun."""
@@ -362,13 +359,7 @@ class ShareGroupManager:
         group.metadata_hash = hash_of(group.known_topics(self._metadata_cache))
         records = RECORDS.member_tombstones(group.group_id, member.member_id)
         records.append(RECORDS.group_record(group))
-        self._write(group, records, then)
-
-    # --- writing
-
-    def _write(self, group: ShareGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
-        all_records = partial(RECORDS.all_records, group, self._broker.loop.wall_ms)
-        group.write(self._manager.store_records, records, all_records, then)
+        self._manager.write(group, records, then)
 
 
 def _assignment(partitions: Partitions) -> ShareGroupHeartbeatResponse.Assignment:
@@ -405,17 +396,15 @@ DeletedCallback = Callable[[Mapping[str, int]], None]
 class ShareGroupOffsets:
     """Describes, resets and deletes the offsets of share groups. Thread: loop."""
 
-    __slots__ = ("_broker", "_manager", "_metadata_cache", "_partition_metadata_client", "_persister")
+    __slots__ = ("_manager", "_metadata_cache", "_partition_metadata_client", "_persister")
 
     def __init__(
         self,
-        broker: BrokerContext,
         metadata_cache: MetadataCache,
         persister: Persister,
         partition_metadata_client: PartitionMetadataClient,
         manager: GroupMetadataManager,
     ) -> None:
-        self._broker = broker
         self._metadata_cache = metadata_cache
         self._persister = persister
         self._partition_metadata_client = partition_metadata_client
@@ -604,6 +593,4 @@ class ShareGroupOffsets:
             then(codes)
 
     def _write(self, group: ShareGroup, then: Callable[[int], None]) -> None:
-        wall_ms = self._broker.loop.wall_ms
-        record = RECORDS.state_record(group)
-        group.write(self._manager.store_records, [record], lambda: RECORDS.all_records(group, wall_ms), then)
+        self._manager.write(group, [RECORDS.state_record(group)], then)

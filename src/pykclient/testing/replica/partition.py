@@ -429,7 +429,7 @@ _REFUSED: Final = frozenset({_OPERATION_NOT_ATTEMPTED, _INELIGIBLE_REPLICA})
 
 
 class ReplicaHost(Protocol):
-    """What a partition uses of its broker, whose ``ReplicaManager`` it is in. Thread: loop."""
+    """The part of a broker's ``ReplicaManager`` that its partitions use. Thread: loop."""
 
     broker_id: int
     log: PrefixLogger

@@ -97,7 +97,7 @@ _CONNECTING_MS: Final = 1_000
 
 
 class FollowedReplicas(Protocol):
-    """What a fetcher uses of its broker's ``ReplicaManager``. Thread: loop."""
+    """The part of a broker's ``ReplicaManager`` that its fetchers use. Thread: loop."""
 
     disk_queue: DiskQueue
     truncates_on_fetch: bool
