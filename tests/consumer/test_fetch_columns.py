@@ -278,6 +278,13 @@ def test_batch_that_a_call_does_not_read_whole_is_decompressed_once(monkeypatch:
             assert [fetch.fetch_columns(FetchConfig(), Columns(), 30) for _ in range(4)] == [30, 30, 30, 10]
         assert len(decompressed) == 1
         decompressed.clear()
+        fetch = completed(records, [], 0)
+        with decoding(way):
+            counts = [fetch.fetch_columns(FetchConfig(), Columns(max_bytes=300), 100) for _ in range(3)]
+        assert sum(counts) == 100
+        assert all(0 < count < 50 for count in counts), "the columns were full before the end of the batch"
+        assert len(decompressed) == 1
+        decompressed.clear()
 
 
 def test_views_of_a_response_share_one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:

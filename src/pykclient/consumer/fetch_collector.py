@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence, Set as AbstractSet
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from pykclient import errors
@@ -18,7 +19,7 @@ from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeErro
 from pykclient.network.failures import topics_denied
 from pykclient.record import columns as record_columns, record_cursor
 from pykclient.record.memory_records import MemoryRecords
-from pykclient.record.record_batch import MAX_INT64, CursorOwner, Deserializer, crc32c
+from pykclient.record.record_batch import MAX_INT64, Buffer, CursorOwner, Deserializer, crc32c
 from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, Header, TopicPartition
 
@@ -261,9 +262,9 @@ class CompletedFetch:
         Otherwise this is ``fetch_records`` without deserializers. The two may alternate.
         """
 
-        def open_cursor(batch: RecordBatch) -> record_columns.ColumnCursor:
+        def open_cursor(batch: RecordBatch, data: Buffer | None = None) -> record_columns.ColumnCursor:
             return record_columns.ColumnCursor(
-                batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes
+                batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes, data
             )
 
         def read(cursor: Any, wanted: int) -> int:
@@ -273,18 +274,18 @@ class CompletedFetch:
         def read_ahead(wanted: int) -> int:
             if columns.is_full:
                 return 0
-            count, is_inside = self._read_ordinary_batches(config, columns, wanted, end_offset)
-            if is_inside:
-                self._cursor = self._next_cursor(config, open_cursor)
+            count, is_inside, data = self._read_ordinary_batches(config, columns, wanted, end_offset)
+            if is_inside or data is not None:
+                self._cursor = self._next_cursor(config, partial(open_cursor, data=data))
             return count
 
         count = 0
         if self._cursor is None:
-            count, is_inside = self._read_ordinary_batches(config, columns, max_rows, end_offset)
+            count, is_inside, data = self._read_ordinary_batches(config, columns, max_rows, end_offset)
             if self.is_consumed:
                 return count  # nearly always
-            if is_inside:
-                self._cursor = self._next_cursor(config, open_cursor)
+            if is_inside or data is not None:
+                self._cursor = self._next_cursor(config, partial(open_cursor, data=data))
         return self._read_on(config, max_rows, open_cursor, read, read_ahead, end_offset, count, is_columnar=True)
 
     def _read_on(
@@ -301,8 +302,8 @@ class CompletedFetch:
     ) -> int:
         """Read batch by batch until ``wanted`` records were read, or to ``end_offset``; return the number.
 
-        ``read_ahead`` may read whole batches from the next one on, without cursors. ``count`` is the number of records
-        that it has read already.
+        ``read_ahead`` may read whole batches from the next one on, and leave a cursor in the last one. ``count`` is the
+        number of records that it has read already.
         """
         try:
             while count < wanted and self.next_fetch_offset < end_offset and not self.is_consumed:
@@ -313,9 +314,11 @@ class CompletedFetch:
                     assert self._batch is not None
                     cursor = self._cursor = open_cursor(self._batch)
                 if cursor is None:
-                    if read_ahead is not None and (ahead := read_ahead(wanted - count)):
-                        count += ahead
-                        continue
+                    if read_ahead is not None:
+                        ahead = read_ahead(wanted - count)
+                        if ahead or self._cursor is not None:
+                            count += ahead
+                            continue
                     cursor = self._next_cursor(config, open_cursor)
                     if cursor is None:
                         break
@@ -343,13 +346,17 @@ class CompletedFetch:
 
     def _read_ordinary_batches(
         self, config: FetchConfig, columns: Columns, wanted: int, end_offset: int
-    ) -> tuple[int, bool]:
-        """Read batches that need no decisions; return the record count, and whether the last batch has more."""
+    ) -> tuple[int, bool, Buffer | None]:
+        """Read batches that need no decisions.
+
+        Return the record count, whether the last batch has more, and the records of the next one if they were
+        decompressed.
+        """
         if self._failure is not None:
-            return 0, False
+            return 0, False, None
         rows, size_bytes = columns.rows, columns.size_bytes
         topic, partition = self.partition
-        position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end = record_columns.decode_batches(
+        position, self.next_fetch_offset, is_inside, is_at_end, epoch, batch_end, data = record_columns.decode_batches(
             self._records.buffer,
             self._position,
             self.next_fetch_offset,
@@ -368,7 +375,7 @@ class CompletedFetch:
         if position > self._position:
             self.last_epoch = epoch if epoch >= 0 else None
             self._move_to(position, batch_end, is_at_end)
-        return columns.rows - rows, is_inside
+        return columns.rows - rows, is_inside, data
 
     # --- batches ---------------------------------------------------------------------------------------------------
 

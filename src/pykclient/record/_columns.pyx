@@ -551,7 +551,7 @@ def decode_batches(
     cdef Py_ssize_t run_rows = 0
     cdef bint is_inside = False, is_at_end
     # What views refer to; None while the batches are compressed.
-    cdef object source = records, data
+    cdef object source = records, data, left_data = None
     if columns.lines is not None:
         columns.lines.record_text.set_partition(topic, partition)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
@@ -601,6 +601,8 @@ def decode_batches(
                 else:
                     read_rows(&batch, &rows)
                 count = rows.count - count
+                if batch.remaining and header.codec:
+                    left_data = data
                 if batch.remaining and not count:
                     # A cursor handles a batch from which nothing was read.
                     rows.next_offset = offset
@@ -624,6 +626,6 @@ def decode_batches(
             if run_rows:
                 columns.add_run((topic, partition, run_epoch, run_type), run_rows)
         is_at_end = not is_inside and is_cut_off(batch.source + pos, view.len - pos)
-        return pos, rows.next_offset, is_inside, is_at_end, last_epoch, batch_end
+        return pos, rows.next_offset, is_inside, is_at_end, last_epoch, batch_end, left_data
     finally:
         PyBuffer_Release(&view)

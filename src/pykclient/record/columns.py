@@ -605,7 +605,7 @@ def decode_batches(
     max_rows: int,
     max_decompressed_bytes: int,
     end_offset: int = MAX_INT64,
-) -> tuple[int, int, bool, bool, int, int]:
+) -> tuple[int, int, bool, bool, int, int, Buffer | None]:
     """Add up to ``max_rows`` records of the batches from ``pos`` on to ``columns``, starting with ``next_offset``.
 
     It stops before a batch that is not ordinary, and a cursor reads that one. Ordinary batches are data in the current
@@ -618,12 +618,13 @@ def decode_batches(
         end_offset: the first offset that is not wanted.
 
     Returns:
-        ``(pos, next_offset, is_inside, is_at_end, epoch, batch_end)``: the position after the last batch that was read
-        to its end; the offset after the last record, or ``end_offset`` if the next record of the same batch is at or
-        after it; whether the columns contain records of the batch at ``pos``; whether there is known to be no whole
-        batch at ``pos``; the leader epoch of the batch before ``pos``, and the offset after it.
+        ``(pos, next_offset, is_inside, is_at_end, epoch, batch_end, data)``: the position after the last batch that was
+        read to its end; the offset after the last record, or ``end_offset`` if the next record of the same batch is at
+        or after it; whether the columns contain records of the batch at ``pos``; whether there is known to be no whole
+        batch at ``pos``; the leader epoch of the batch before ``pos``, and the offset after it; the records of the
+        batch at ``pos`` if they were decompressed, for the cursor that reads it, or None.
     """
-    return pos, next_offset, False, False, -1, 0
+    return pos, next_offset, False, False, -1, 0, None
 
 
 use_compiled(__name__)
