@@ -20,6 +20,7 @@ from pykclient.schema_registry import (
     SchemaRegistryError,
     avro_columns,
     json_columns,
+    protobuf_columns,
 )
 from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 from tests.aio.loops import run, until
@@ -122,6 +123,49 @@ def test_rows_that_are_not_decoded_are_returned_by_the_next_call(
                 await consumer.getmany_arrow(value=strict, columns=["offset"])
 
     run(main())
+
+
+@pytest.mark.parametrize("short", [b"", b"\0", b"\0\0\0", b"\0\0\0\0\0"], ids=len)
+@pytest.mark.parametrize("is_apicurio", [False, True])
+def test_rows_behind_a_short_row_are_decoded(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, short: bytes, is_apicurio: bool
+) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    good = framed(ORDER, {"id": 1}, number)
+    if is_apicurio:
+        good = b"\0" * 5 + good[1:]
+    found = decoded_by_asyncio(registry, avro_columns, short, good, short, good)
+    assert [row and row["id"] for row in found.column("value").to_pylist()] == [None, 1, None, 1]
+    assert found.column("value_bytes").to_pylist() == [short, None, short, None]
+
+
+@pytest.mark.parametrize("size", range(8))
+def test_messages_behind_one_with_damaged_indexes_are_decoded(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, size: int
+) -> None:
+    text = 'syntax = "proto3"; message A {} message B { message C { int64 id = 1; } }'
+    number = client.register_schema("orders-value", Schema(text, "PROTOBUF"))
+    good = b"\0" + number.to_bytes(4, "big") + b"\4\2\0" + b"\x08\x07"
+    short = good[:size]
+    found = decoded_by_asyncio(registry, protobuf_columns, short, good, short)
+    assert found.column("value").to_pylist() == [None, {"id": 7}, None]
+
+
+def decoded_by_asyncio(registry: EmbeddedSchemaRegistry, columns: Any, *rows: bytes) -> Any:
+    """Return a batch of rows, decoded as a consumer does it."""
+    import pyarrow as pa
+
+    batch = pa.record_batch({"value": pa.array(rows, pa.binary())})
+
+    async def main() -> Any:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as asked:
+            values = columns(asked, on_error="keep")
+            load = values.unloaded(batch, "value")
+            assert load is not None
+            await load()
+            return values.into(batch, "value")
+
+    return run(main())
 
 
 def test_key_and_value_of_a_record_are_decoded_by_one_decoder(

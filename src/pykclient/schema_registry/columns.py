@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from array import array
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pykclient.errors import (
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _ON_ERROR: Final = ("raise", "keep")
 #: The most bytes before a value: an id, and Protobuf's indexes.
 _LONGEST_PREFIX: Final = 1 << 14
+#: The size of an id of Apicurio, which begins with five bytes of zero: all of a shorter record may be that.
+_APICURIO_SIZE: Final = 9
 #: A schema in the form that a format works with, and the columns that records are read into.
 _Writer = TypeVar("_Writer")
 _Columns = TypeVar("_Columns")
@@ -206,7 +208,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
     def _prefix_size(self, row: memoryview) -> int:
         """Return the size of what is before a row's value, if the row begins as one with an id."""
         magic = row[0] if row else -1
-        return 17 if magic == 1 else 9 if magic == 0 and not any(row[1:5]) else 5
+        return 17 if magic == 1 else _APICURIO_SIZE if magic == 0 and not any(row[1:5]) else 5
 
     # The steps.
 
@@ -344,17 +346,24 @@ class RegistryColumns(Generic[_Writer, _Columns]):
     def _prefixes(self, rows: Rows, most: int | None = None) -> dict[bytes, None]:
         """Return the prefixes of rows, at most the first ``most``, and ask the registry for those that are new."""
         found: dict[bytes, None] = {}
+        for prefix in self._ids(rows):
+            if self._is_known(prefix):
+                found[prefix] = None
+                if len(found) == most:
+                    break
+        return found
+
+    def _ids(self, rows: Rows) -> Iterator[bytes]:
+        """Yield the prefixes of rows that are ids; that of several rows in succession once."""
         row = 0
         while row < rows.size:
             prefix = self._prefix_at(rows, row)
-            if prefix is None or not self._is_known(prefix):
-                row += 1
+            if prefix is None or (prefix not in self._writers and self._id_of(prefix) is None):
+                row += 1  # rows behind it may begin with its bytes
                 continue
-            found[prefix] = None
-            if len(found) == most:
-                break
-            row = rows.next_other(row, prefix)
-        return found
+            yield prefix
+            is_start_of_others = len(prefix) < _APICURIO_SIZE and not any(prefix[:5])
+            row = row + 1 if is_start_of_others else rows.next_other(row, prefix)
 
     def _is_known(self, prefix: bytes) -> bool:
         """Return whether the prefix has the id of a schema of this format; ask the registry if it is new."""
@@ -410,17 +419,11 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         """
         rows = rows_of(self._with_ids(batch, name, batch.column(batch.schema.get_field_index(name)))[0])
         wanted: dict[bytes, SchemaId] = {}
-        row = 0
-        while row < rows.size:
-            prefix = self._prefix_at(rows, row)
-            if prefix is None:
-                row += 1
-                continue
+        for prefix in self._ids(rows):
             if self._is_unknown(prefix):  # in the other column
                 self._unknown.setdefault(name, set()).add(prefix)
             elif prefix not in self._writers and (found := self._id_of(prefix)) is not None:
                 wanted[prefix] = found
-            row = rows.next_other(row, prefix)
         has_given = self._given is None or self._target is not None
         if not wanted and has_given:
             return None
