@@ -1,4 +1,4 @@
-"""What tests of confluent-kafka's shape have in common."""
+"""Shared settings of the tests of confluent-kafka's shape."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def places(
 
     ``error`` is raised at each place, or ``run`` is called there if given. ``under`` is the folder of the code to
     interrupt. With ``every``, only one in so many places is yielded. Raises AssertionError after a round without
-    ``place.interrupt``, or after MOST_PLACES.
+    ``place.interrupt``, if the call reaches no place at all, or after MOST_PLACES.
     """
 
     def fail() -> NoReturn:
@@ -144,6 +144,7 @@ def places(
         yield place
         if not place.reached:
             assert place.was_called, "nothing was called with place.interrupt()"
+            assert number > 1, f"the call runs no code under {under}: it was never interrupted"
             return
     raise AssertionError(f"the call has more than {MOST_PLACES} places")
 

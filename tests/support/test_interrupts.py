@@ -161,7 +161,12 @@ def test_other_code_is_not_interrupted() -> None:
 
 
 def test_calls_in_c_have_no_places() -> None:
-    assert [place.reached for place in places(under=HERE) if place.interrupt(int) is None] == [False]
+    rounds = places(under=HERE)
+    place = next(rounds)
+    assert place.interrupt(int) is None
+    assert not place.reached
+    with pytest.raises(AssertionError, match="never interrupted"):
+        next(rounds)
 
 
 def test_round_without_a_call_is_refused() -> None:
