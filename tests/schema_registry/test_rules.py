@@ -22,7 +22,14 @@ from pykclient.schema_registry import (
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
 from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from pykclient.schema_registry.rules import RuleContext, RuleError, RuleOverride, RuleRegistry
+from pykclient.schema_registry.rules import (
+    FieldContext,
+    FieldRuleExecutor,
+    RuleContext,
+    RuleError,
+    RuleOverride,
+    RuleRegistry,
+)
 from pykclient.schema_registry.schemas import (
     Metadata,
     MetadataTags,
@@ -395,3 +402,51 @@ def test_override_for_all_serializers_disables_the_rules_of_a_type(client: Schem
         RuleRegistry.get_global_instance().clear()
     with pytest.raises(RuleError, match="TOKENIZE"):
         AvroDeserializer(client, Order)(data, VALUE)
+
+
+class Inspect(FieldRuleExecutor):
+    """An application's own condition: no field begins with the rule's expression."""
+
+    def type(self) -> str:
+        return "INSPECT"
+
+    def new_transform(self, ctx: RuleContext) -> Callable[[RuleContext, FieldContext, Any], Any]:
+        return lambda _, field, value: not value.startswith(ctx.rule.expr)
+
+
+@pytest.mark.parametrize("form", ["avro", "json", "protobuf"])
+@pytest.mark.parametrize("refused", ["first", "second"])
+def test_every_condition_on_the_same_fields_is_checked(client: SchemaRegistryClient, form: str, refused: str) -> None:
+    conditions = [
+        Rule(name=name, kind=RuleKind.CONDITION, mode=mode, type="INSPECT", tags=["PII"], expr=expr)
+        for mode in (RuleMode.WRITE, RuleMode.READ)
+        for name, expr in (("first", "A"), ("second", "B"))
+    ]
+    registry = RuleRegistry()
+    registry.register_executor(Inspect())
+    if form == "avro":
+        client.register_schema("orders-value", Schema(AVRO, rule_set=RuleSet(domain_rules=conditions)))
+        write: Any = AvroSerializer(client, conf=LATEST, rule_registry=registry)
+        read: Any = AvroDeserializer(client, rule_registry=registry)
+    elif form == "json":
+        client.register_schema("orders-value", Schema(JSON_TEXT, "JSON", rule_set=RuleSet(domain_rules=conditions)))
+        write = JSONSerializer(None, client, conf=LATEST, rule_registry=registry)
+        read = JSONDeserializer(None, schema_registry_client=client, rule_registry=registry)
+    else:
+        own = ProtobufSerializer(TAGGED, client)._own_schema(None)
+        assert own is not None
+        held = RuleSet(domain_rules=conditions)
+        client.register_schema("orders-value", Schema(own.schema_str, "PROTOBUF", own.references, rule_set=held))
+        write = ProtobufSerializer(TAGGED, client, conf=LATEST, rule_registry=registry)
+        read = ProtobufDeserializer(None, schema_registry_client=client, rule_registry=registry)
+
+    def order(name: str) -> Any:
+        return TAGGED(id=1, city=name) if form == "protobuf" else {"id": 1, "city": name}
+
+    good = write(order("Ulm"), VALUE)
+    assert city(read(good, VALUE)) == "Ulm"
+    name = "Aalen" if refused == "first" else "Bonn"
+    with pytest.raises(SerializationError, match=f"the rule '{refused}' of 'orders-value' failed"):
+        write(order(name), VALUE)
+    with pytest.raises(SerializationError, match=f"the rule '{refused}' of 'orders-value' failed"):
+        read(good.replace(b"Ulm", name[:3].encode()), VALUE)

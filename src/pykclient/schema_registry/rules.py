@@ -143,8 +143,10 @@ class RuleExecutor(Protocol):
 def has_same_fields(ctx: RuleContext) -> bool:
     """Return whether another rule of the step transforms the fields of this one: the one that is first on writing.
 
-    As in confluent-kafka, only that one is executed: fields are encrypted once.
+    As in confluent-kafka, only that one is executed: fields are encrypted once. Every condition is checked.
     """
+    if ctx.rule.kind == RuleKind.CONDITION:
+        return False
     rule, at = ctx.rule, next(place for place, one in enumerate(ctx.rules) if one is ctx.rule)
     others = ctx.rules[:at] if ctx.rule_mode in (RuleMode.WRITE, RuleMode.UPGRADE) else ctx.rules[at + 1 :]
 
@@ -167,8 +169,43 @@ class FieldContext(NamedTuple):
         return self.field_type
 
 
+def _walk_of(ctx: RuleContext) -> FieldWalk:
+    if ctx.walk is None:
+        raise NotImplementedError("rules of fields are not supported for this format")
+    return ctx.walk
+
+
+def walk_fields(ctx: RuleContext, message: Any, change: Callable[[FieldContext, Any], Any]) -> Any:
+    """Return the message with changed fields: those with one of the rule's tags, or all if it has none.
+
+    For a condition, return True: ``change`` then returns whether a field's value meets it.
+
+    Raises:
+        NotImplementedError: the message's format has no fields that can be walked.
+        RuleConditionError: ``change`` returned False for a field of a condition.
+    """
+    wanted = frozenset(ctx.rule.tags or ())
+    is_condition = ctx.rule.kind == RuleKind.CONDITION
+
+    def each(path: str, tags: frozenset[str], type_name: str, value: Any) -> Any:
+        if wanted and not wanted & tags:
+            return value
+        found = change(FieldContext(path, path.rpartition(".")[2], type_name, tags, message), value)
+        if not is_condition:
+            return found
+        if found is False:
+            raise RuleConditionError(ctx.rule)
+        return value
+
+    changed = _walk_of(ctx)(message, each)
+    return True if is_condition else changed
+
+
 class FieldRuleExecutor:
-    """The base of executors that change the fields with one of a rule's tags, or all fields without any."""
+    """The base of executors that change the fields with one of a rule's tags, or all fields without any.
+
+    For a condition, the function of ``new_transform`` returns whether a field's value meets it.
+    """
 
     def configure(self, client_conf: dict[str, Any], rule_conf: dict[str, Any]) -> None:
         """Take the configuration of a serializer, if the executor needs any."""
@@ -181,24 +218,17 @@ class FieldRuleExecutor:
         raise NotImplementedError
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
-        """Return the message with changed fields.
+        """Return the message with changed fields; True for a condition.
 
         Raises:
             NotImplementedError: the message's format has no fields that can be walked.
+            RuleConditionError: a field does not meet a condition.
         """
-        if ctx.walk is None:
-            raise NotImplementedError("rules of fields are not supported for this format")
+        _walk_of(ctx)  # raises before new_transform, which may need keys
         if has_same_fields(ctx):
             return message
-        wanted = frozenset(ctx.rule.tags or ())
         change = self.new_transform(ctx)
-
-        def each(path: str, tags: frozenset[str], type_name: str, value: Any) -> Any:
-            if wanted and not wanted & tags:
-                return value
-            return change(ctx, FieldContext(path, path.rpartition(".")[2], type_name, tags, message), value)
-
-        return ctx.walk(message, each)
+        return walk_fields(ctx, message, lambda field, value: change(ctx, field, value))
 
 
 class BuiltIn:
@@ -435,33 +465,25 @@ class CelFieldExecutor(CelExecutor):
         return "CEL_FIELD"
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
-        if ctx.walk is None:
-            raise NotImplementedError("rules of fields are not supported for this format")
-        wanted = frozenset(ctx.rule.tags or ())
         is_condition = ctx.rule.kind == RuleKind.CONDITION
         expression = ctx.rule.expr or ""
         guard, has_guard, rest = expression.partition(";")
 
-        def change(path: str, tags: frozenset[str], type_name: str, value: Any) -> Any:
-            if wanted and not wanted & tags:
-                return value
+        def change(field: FieldContext, value: Any) -> Any:
             variables = {
                 "value": value,
                 "message": message,
-                "typeName": type_name,
-                "name": path.rpartition(".")[2],
-                "fullName": path,
-                "tags": sorted(tags),
+                "typeName": field.field_type,
+                "name": field.name,
+                "fullName": field.full_name,
+                "tags": sorted(field.tags),
             }
             if has_guard and not self.evaluate(guard, variables):
-                return value
+                return True if is_condition else value
             found = self.evaluate(rest if has_guard else expression, variables)
-            if is_condition and not found:
-                raise RuleConditionError(ctx.rule)
-            return value if is_condition else found
+            return bool(found) if is_condition else found
 
-        changed = ctx.walk(message, change)
-        return True if is_condition else changed
+        return walk_fields(ctx, message, change)
 
 
 class JsonataExecutor(BuiltIn):
