@@ -13,6 +13,7 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
 from pykclient.errors import ConfigError, IllegalArgumentError, SerializationError
 from pykclient.schema_registry import (
+    AsyncSchemaRegistryClient,
     MessageField,
     Schema,
     SchemaRegistryClient,
@@ -26,7 +27,8 @@ from pykclient.schema_registry.json_schema import JSONSerializer
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
 from pykclient.schema_registry.wire import header_schema_id_serializer
-from pykclient.testing import EmbeddedCluster
+from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
+from tests.aio.loops import run
 
 LATEST = {"use.latest.version": True}
 CTX = SerializationContext("orders", MessageField.VALUE)
@@ -76,6 +78,10 @@ message Order {
   google.protobuf.Struct any = 17;
   google.protobuf.Int64Value wrapped = 18;
   repeated Leaf items = 19;
+  repeated google.protobuf.Struct anys = 20;
+  map<string, google.protobuf.Struct> named = 21;
+  map<int32, Leaf> numbered = 22;
+  repeated google.protobuf.Timestamp times = 23;
 }
 message Leaf { sint32 y = 1; }
 """
@@ -116,6 +122,10 @@ MESSAGES: list[dict[str, Any]] = [
         "any": '{"a":[1.0]}',
         "wrapped": 9,
         "items": [{"y": 3}, {"y": 0}],
+        "anys": ['{"a":1.0}', "{}"],
+        "named": [("s", '{"b":null}')],
+        "numbered": [(-1, {"y": 4})],
+        "times": [datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)],
     }
 ]
 
@@ -205,6 +215,15 @@ def test_json_that_does_not_fit_names_topic_row_field_and_both_types(
         ({"at": pa.array([1])}, r"field 'at': the column has int64, and the schema google.protobuf.Timestamp"),
         ({"any": pa.array(["{"])}, r"row 40, field 'any' is no JSON"),
         ({"any": pa.array(["[1]"])}, r"row 40, field 'any' does not fit the schema's google.protobuf.Struct"),
+        ({"anys": pa.array([["{}", "[1]"]])}, r"row 40, field 'anys' does not fit the schema's google.protobuf.Struct"),
+        (
+            {"named": pa.array([[("s", "[1]")]], pa.map_(pa.string(), pa.string()))},
+            r"row 40, field 'named' does not fit the schema's google.protobuf.Struct; the column has map<string",
+        ),
+        (
+            {"numbered": pa.array([[(1 << 40, {"y": 1})]], pa.map_(pa.int64(), pa.struct([("y", pa.int32())])))},
+            r"row 40, field 'numbered\{key\}' does not fit the schema's int32; the column has map<int64",
+        ),
         ({"items": pa.array([[{"z": 1}]])}, r"field 'items\[\].z': the message Leaf has no such field"),
         ({"none": pa.array([1])}, r"field 'none': the message Order has no such field"),
     ],
@@ -226,6 +245,60 @@ def test_wrong_arguments_are_refused(client: SchemaRegistryClient, encoder: Call
     batch = pa.record_batch({"id": [1]})
     with pytest.raises(SerializationError, match=r"use.latest.version or use.schema.id"):
         encoded(encoder(client), batch)
+
+
+def test_single_column_that_is_no_message_of_its_type_names_row_and_both_types(client: SchemaRegistryClient) -> None:
+    from google.protobuf.struct_pb2 import Struct
+
+    encoder = protobuf_encoder(client, Struct, columns="any", conf={"auto.register.schemas": True})
+    with pytest.raises(
+        SerializationError, match=r"row 41, field 'any' does not fit .* google.protobuf.Struct; .* string"
+    ):
+        encoded(encoder, pa.record_batch({"any": ["{}", "[1]"]}), 40)
+
+
+@pytest.mark.parametrize("encoder", [json_encoder, protobuf_encoder])
+@pytest.mark.parametrize(
+    "conf",
+    [{"no.such.setting": 1}, {"use.latest.version": "yes"}, {"reference.subject.name.strategy": 1}],
+    ids=lambda conf: next(iter(conf)),
+)
+def test_wrong_settings_are_refused_when_the_encoder_is_made(
+    client: SchemaRegistryClient, encoder: Callable[..., Any], conf: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=next(iter(conf))):
+        encoder(client, conf=conf)
+
+
+def test_encoders_take_a_registrys_client_for_asyncio(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, json_schema: int
+) -> None:
+    number = client.register_schema("orders-key", Schema(PROTO, "PROTOBUF"))
+    batch = pa.record_batch({"id": [1], "note": ["n"]})
+
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as asked:
+            (row,) = encoded(json_encoder(asked, conf=LATEST), batch)
+            assert row == b"\0" + json_schema.to_bytes(4, "big") + b'{"id":1,"note":"n"}'
+            keys = protobuf_encoder(asked, columns=["id"], conf=LATEST, message="Order")
+            column = keys.encode_rows(batch, "orders", "key", frozenset())
+            assert column[0] == b"\0" + number.to_bytes(4, "big") + b"\2\2\x08\1"
+
+    run(main())
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_lists_of_every_layout_are_written(client: SchemaRegistryClient, view: Any) -> None:
+    batch = pa.record_batch({"numbers": pa.array([[1, 2], []], view(pa.int64()))})
+    schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
+    conf = {"auto.register.schemas": True}
+    rows = encoded(json_encoder(client, json.dumps(schema), conf=conf), batch)
+    assert [row and row[5:] for row in rows] == [b'{"numbers":[1,2]}', b'{"numbers":[]}']
+    client.register_schema("texts-value", Schema(PROTO, "PROTOBUF"))
+    encoder = protobuf_encoder(client, conf=LATEST, message="Order")
+    column = encoder.encode_rows(batch, "texts", "value", frozenset())
+    assert [(column[row] or b"")[7:] for row in range(2)] == [b"\x62\2\1\2", b""]
+    assert encoder.resolve(batch.schema, "texts", "value").id is not None
 
 
 def test_a_message_that_the_schema_lacks_is_refused(client: SchemaRegistryClient, proto: int) -> None:

@@ -217,7 +217,7 @@ def _list(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
     if pa.types.is_map(given):
         pair = pa.struct([("key", given.key_type), ("value", given.item_type)])
         array = array.cast(pa.list_(pair))
-    elif not _is_list(pa, given):
+    elif not is_list(pa, given):
         raise _wrong_type(array, of, path)
     item = array.type.value_type
     is_pairs = pa.types.is_struct(item) and [field.name for field in item] == ["key", "value"]
@@ -267,7 +267,8 @@ def _items(pa: Any, array: Any) -> tuple[Part, Any]:
     return part, array.flatten()
 
 
-def _is_list(pa: Any, type: Any) -> bool:
+def is_list(pa: Any, type: Any) -> bool:
+    """Return whether an Arrow type is a list of any layout."""
     kinds = pa.types
     return bool(
         kinds.is_list(type)
@@ -319,11 +320,13 @@ def _kind(type: Any) -> str:
     return str(found)
 
 
-def _is_text(pa: Any, type: Any) -> bool:
+def is_text(pa: Any, type: Any) -> bool:
+    """Return whether an Arrow type is a string of any layout."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
 
 
-def _is_bytes(pa: Any, type: Any) -> bool:
+def is_bytes(pa: Any, type: Any) -> bool:
+    """Return whether an Arrow type is binary of any layout."""
     kinds = pa.types
     return bool(
         kinds.is_binary(type)
@@ -341,9 +344,9 @@ def _fits(pa: Any, type: Any, of: AvroType) -> bool:
     if is_decimal(of):
         return bool(kinds.is_decimal(type))
     if of.kind in ("bytes", "fixed"):
-        return _is_bytes(pa, type)
+        return is_bytes(pa, type)
     if of.kind == "string":
-        return _is_text(pa, type)
+        return is_text(pa, type)
     if of.kind in ("float", "double"):
         return bool(kinds.is_integer(type) or kinds.is_floating(type)) and not (
             of.kind == "float" and kinds.is_float64(type)
@@ -414,10 +417,10 @@ def _codes(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Any:
 
     given = array.type
     if not pa.types.is_dictionary(array.type):
-        if not _is_text(pa, array.type):
+        if not is_text(pa, array.type):
             raise _wrong_type(array, of, path)
         array = array.cast(pa.large_string()).dictionary_encode()
-    if not _is_text(pa, array.type.value_type):
+    if not is_text(pa, array.type.value_type):
         raise _wrong_type(array, of, path)
     known = {symbol: number for number, symbol in enumerate(of.symbols)}
     symbols = array.dictionary.to_pylist()
@@ -451,9 +454,9 @@ class _Deriving:
             return self.type(type.value_type, name, path)
         if kinds.is_struct(type):
             return self._record(type, name, path)
-        if kinds.is_map(type) and _is_text(pa, type.key_type):
+        if kinds.is_map(type) and is_text(pa, type.key_type):
             return {"type": "map", "values": self._item(type.item_field, name, f"{path}{{}}")}
-        if _is_list(pa, type):
+        if is_list(pa, type):
             return {"type": "array", "items": self._item(type.value_field, name, f"{path}[]")}
         if kinds.is_fixed_size_binary(type):
             return {"type": "fixed", "name": self._unique(name), "size": type.byte_width}
@@ -519,9 +522,9 @@ def _derived_leaf(pa: Any, type: Any) -> Any:
     ):
         if has_type(type):
             return of
-    if _is_text(pa, type):
+    if is_text(pa, type):
         return "string"
-    return "bytes" if _is_bytes(pa, type) else None
+    return "bytes" if is_bytes(pa, type) else None
 
 
 def _logical(kind: str, name: str) -> dict[str, Any]:
@@ -579,6 +582,17 @@ def chosen_columns(
     return pa.StructArray.from_arrays([batch.column(place) for place in places], fields=chosen), ""
 
 
+def context_of(topic: str, part: str) -> SerializationContext:
+    """Return the context for the keys or the values of a topic."""
+    return SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
+
+
+def empty_batch(schema: pa.Schema) -> Any:
+    """Return a batch without rows."""
+    pa: Any = load("pyarrow", "arrow")
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 class AvroEncoder:
     """Encodes rows for ``send_batch(value=...)`` and ``send_batch(key=...)``. Thread: any."""
 
@@ -619,7 +633,7 @@ class AvroEncoder:
             SchemaRegistryError: the schema is not registered, or the registry does not answer.
             SerializationError: a column or a value does not fit; the error names column, row, field and both types.
         """
-        ctx = SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
+        ctx = context_of(topic, part)
         plan: Plan | None = None
         serializer = self._serializer
         if serializer is not None:
@@ -651,10 +665,9 @@ class AvroEncoder:
         Raises:
             Exception: those of ``encode_rows``.
         """
-        pa: Any = load("pyarrow", "arrow")
-        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        empty = empty_batch(schema)
         self.encode_rows(empty, topic, part, frozenset())
-        ctx = SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
+        ctx = context_of(topic, part)
         serializer = self._serializer or self._deriving(*chosen_columns(empty, self._columns, None, frozenset()))
         found = serializer.plan(ctx).schema_id
         assert found is not None

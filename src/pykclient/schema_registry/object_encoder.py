@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.errors import IllegalArgumentError, SerializationError
 from pykclient.record.row_columns import BytesColumn
-from pykclient.schema_registry.column_encoder import checked_columns, chosen_columns, ensure_id_before_data
+from pykclient.schema_registry.column_encoder import (
+    checked_columns,
+    chosen_columns,
+    context_of,
+    empty_batch,
+    ensure_id_before_data,
+    is_bytes,
+    is_list,
+    is_text,
+)
 from pykclient.schema_registry.json_schema import JsonPlace, JSONSerializer
 from pykclient.schema_registry.object_columns import (
     WRAPPERS,
@@ -28,13 +37,12 @@ from pykclient.schema_registry.object_columns import (
     json_target,
     message_of,
 )
-from pykclient.schema_registry.protobuf import ProtobufSerializer, file_of
+from pykclient.schema_registry.protobuf import ProtobufSerializer, file_of, take_reference_strategy
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema, field_at
 from pykclient.schema_registry.serde import BaseSerializer, Plan, Registry
 from pykclient.schema_registry.wire import SchemaId
-from pykclient.serialization import MessageField, SerializationContext
+from pykclient.serialization import SerializationContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +94,7 @@ class ObjectEncoder:
             SerializationError: a column or a value does not fit, or a rule refuses it; the error names row, field and
                 both types.
         """
-        ctx = _context(topic, part)
+        ctx = context_of(topic, part)
         serializer = self._serializer(ctx)
         plan: Plan = serializer.plan(ctx)
         array, path = chosen_columns(batch, self._columns, self._fields(serializer, plan), others)
@@ -98,7 +106,8 @@ class ObjectEncoder:
         found: list[bytes | None] = []
         for row, value in enumerate(array.to_pylist()):
             try:
-                found.append(None if value is None else serializer(convert(value), ctx))
+                made = None if value is None else convert(value)
+                found.append(None if made is None else serializer._write(plan, made, ctx))
             except _MisfitError as error:
                 raise SerializationError(f"{where}: row {first_row + row}, {error}") from None
             except SerializationError as error:
@@ -112,16 +121,10 @@ class ObjectEncoder:
         Raises:
             Exception: those of ``encode_rows``.
         """
-        pa: Any = load("pyarrow", "arrow")
-        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-        self.encode_rows(empty, topic, part, frozenset())
-        ctx = _context(topic, part)
+        self.encode_rows(empty_batch(schema), topic, part, frozenset())
+        ctx = context_of(topic, part)
         found: SchemaId = self._serializer(ctx).plan(ctx).schema_id
         return found
-
-
-def _context(topic: str, part: str) -> SerializationContext:
-    return SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
 
 
 def _plain(pa: Any, type: Any) -> Any:
@@ -129,16 +132,6 @@ def _plain(pa: Any, type: Any) -> Any:
     if isinstance(type, pa.BaseExtensionType):
         return type.storage_type
     return type.value_type if pa.types.is_dictionary(type) else type
-
-
-def _is_text(pa: Any, type: Any) -> bool:
-    kinds = pa.types
-    return bool(kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_string_view(type))
-
-
-def _is_list(pa: Any, type: Any) -> bool:
-    kinds = pa.types
-    return bool(kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type))
 
 
 def _parsed(text: str, type: Any, path: str) -> Any:
@@ -165,7 +158,7 @@ class JSONEncoder(ObjectEncoder):
     ) -> None:
         """See ``json_encoder``."""
         super().__init__(columns, conf)
-        self._made = JSONSerializer(schema, _blocking(registry), conf=self._conf)
+        self._made = JSONSerializer(schema, registry, conf=self._conf)
 
     def _serializer(self, ctx: SerializationContext) -> BaseSerializer:  # noqa: ARG002
         return self._made
@@ -194,7 +187,7 @@ def _json_converter(pa: Any, place: JsonPlace, type: Any, path: str, outer: tupl
     if kinds == {"object"}:
         convert = _json_object(pa, place, type, path, outer)
     elif kinds == {"array"} and isinstance(place.schema.get("items"), dict) and "prefixItems" not in place.schema:
-        if not _is_list(pa, type):
+        if not is_list(pa, type):
             raise _misfit(type, "array", path)
         item = _json_converter(pa, place.at(place.schema["items"]), type.value_type, f"{path}[]", outer)
         convert = partial(_list, item)
@@ -203,7 +196,7 @@ def _json_converter(pa: Any, place: JsonPlace, type: Any, path: str, outer: tupl
             raise _misfit(type, name, path)
         convert = partial(_json_number, type=type, path=path) if name == "number" else _itself
     if convert is None:
-        if not _is_text(pa, type):
+        if not is_text(pa, type):
             raise _misfit(type, f"{' or '.join(sorted(kinds)) or 'any value'}, whose JSON is a string", path)
         convert = partial(_parsed, type=type, path=path)
     made = convert
@@ -226,7 +219,7 @@ def _json_number(value: Any, type: Any, path: str) -> float | int:
 
 
 _JSON_TYPES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "string": _is_text,
+    "string": is_text,
     "integer": lambda pa, of: bool(pa.types.is_integer(of)),
     "number": lambda pa, of: bool(pa.types.is_integer(of) or pa.types.is_floating(of)),
     "boolean": lambda pa, of: bool(pa.types.is_boolean(of)),
@@ -239,7 +232,7 @@ def _json_object(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[i
     if not parts:
         if not isinstance(more, dict) or "patternProperties" in place.schema:
             return None
-        if not pa.types.is_map(type) or not _is_text(pa, type.key_type):
+        if not pa.types.is_map(type) or not is_text(pa, type.key_type):
             raise _misfit(type, "object", path)
         item = _json_converter(pa, place.at(more), type.item_type, f"{path}{{}}", outer)
         return lambda value: {name: item(of) for name, of in value}
@@ -269,10 +262,6 @@ def _required(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     for part in place.schema.get("allOf", ()):
         found |= _required(place.at(part), outer)
     return found
-
-
-def _blocking(registry: Registry) -> Any:
-    return registry.blocking if isinstance(registry, AsyncSchemaRegistryClient) else registry
 
 
 def json_encoder(
@@ -316,9 +305,12 @@ class ProtobufEncoder(ObjectEncoder):
         """See ``protobuf_encoder``."""
         super().__init__(columns, conf)
         load("google.protobuf.message_factory", "protobuf")
-        self._registry = _blocking(registry)
+        self._registry = registry
         self._schema = Schema(schema, "PROTOBUF") if isinstance(schema, str) else schema
         self._message = message
+        settings = dict(self._conf)
+        take_reference_strategy(settings)
+        self._chooser = _SchemaOf(registry, settings, None, None)  # checks the settings
         if isinstance(schema, type) and message is not None:
             raise IllegalArgumentError("message: the class of the messages names it already")
         #: By topic and field.
@@ -330,19 +322,8 @@ class ProtobufEncoder(ObjectEncoder):
         if found is None:
             made: Any = self._schema
             if not isinstance(made, type):
-                made = message_of(file_of(made or self._latest(ctx), self._resolve), self._message)
+                made = message_of(file_of(made or self._chooser.schema(ctx), self._chooser._resolve), self._message)
             found = self._serializers[key] = ProtobufSerializer(made, self._registry, conf=self._conf)
-        return found
-
-    def _latest(self, ctx: SerializationContext) -> Schema:
-        """Return the schema that the settings name."""
-        conf = {name: value for name, value in self._conf.items() if name != "reference.subject.name.strategy"}
-        found = _SchemaOf(self._registry, conf, None, None).plan(ctx).writer
-        assert found is not None
-        return found
-
-    def _resolve(self, subject: str, version: int) -> Schema:
-        found: Schema = self._registry.get_version(subject, version, True, "serialized").schema
         return found
 
     def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:  # noqa: ARG002
@@ -354,7 +335,7 @@ class ProtobufEncoder(ObjectEncoder):
 
         def convert(value: Any) -> Any:
             message = new()
-            fill(message, value)
+            _put(partial(fill, message), value, new.DESCRIPTOR.full_name, type, path)
             return message
 
         return convert
@@ -366,6 +347,12 @@ class _SchemaOf(BaseSerializer):
     _keys = ProtobufSerializer._keys
     schema_type = "PROTOBUF"
     _fmt = "serialized"
+
+    def schema(self, ctx: SerializationContext) -> Schema:
+        """Return the schema that the settings name."""
+        found = self.plan(ctx).writer
+        assert found is not None
+        return found
 
     def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
         return None
@@ -391,7 +378,7 @@ def _message_filler(pa: Any, descriptor: Any, type: Any, path: str) -> _Fill:
             raise _misfit(type, f"{name}, whose columns have microseconds or larger units", path)
         return lambda message, value: getattr(message, method)(value)
     if name in _JSONS:
-        if not _is_text(pa, type):
+        if not is_text(pa, type):
             raise _misfit(type, f"{name}, whose JSON is a string", path)
         parse = load("google.protobuf.json_format", "protobuf").ParseDict
         return lambda message, value: parse(_parsed(value, type, path), message)
@@ -426,20 +413,22 @@ def _field_filler(pa: Any, field: Any, type: Any, path: str) -> _Fill:
         key, of = (field.message_type.fields_by_name[part] for part in ("key", "value"))
         entry = _message_of_entry(pa, key, of, type, path)
         return lambda message, value: entry(getattr(message, name), value)
+    target = _type_name(field)
     if is_repeated(field):
-        if not _is_list(pa, type):
-            raise _misfit(type, f"repeated {_type_name(field)}", path)
+        if not is_list(pa, type):
+            raise _misfit(type, f"repeated {target}", path)
         item = _value_of(pa, field, type.value_type, f"{path}[]")
+        is_message = field.message_type is not None
 
         def extend(message: Any, value: Any) -> None:
             held = getattr(message, name)
             for of in value:
                 if of is None:
                     raise _MisfitError(f"{field_at(path)}[] is null, which a repeated field has not")
-                if field.message_type is None:
-                    _put(held.append, item(None, of), field, type, path)
+                if is_message:
+                    _put(partial(item, held.add()), of, target, type, path)
                 else:
-                    item(held.add(), of)
+                    _put(held.append, item(None, of), target, type, path)
 
         return extend
     value_of = _value_of(pa, field, type, path)
@@ -448,24 +437,27 @@ def _field_filler(pa: Any, field: Any, type: Any, path: str) -> _Fill:
         def nested(message: Any, value: Any) -> None:
             inner = getattr(message, name)
             inner.SetInParent()
-            _put(partial(value_of, inner), value, field, type, path)
+            _put(partial(value_of, inner), value, target, type, path)
 
         return nested
-    return lambda message, value: _put(partial(setattr, message, name), value_of(None, value), field, type, path)
+    return lambda message, value: _put(partial(setattr, message, name), value_of(None, value), target, type, path)
 
 
 def _message_of_entry(pa: Any, key: Any, of: Any, type: Any, path: str) -> _Fill:
     keys = _value_of(pa, key, type.key_type, path)
     values = _value_of(pa, of, type.item_type, f"{path}{{}}")
+    key_target, target = _type_name(key), _type_name(of)
 
     def fill(held: Any, value: Any) -> None:
         for name, item in value:
             if item is None:
                 raise _MisfitError(f"{field_at(path)}{{}} is null, which a map has not")
+            found = keys(None, name)
             if of.message_type is None:
-                _put(partial(held.__setitem__, keys(None, name)), values(None, item), of, type, path)
+                _put(partial(held.__setitem__, found), values(None, item), target, type, path)
             else:
-                values(held[keys(None, name)], item)
+                _put(held.__getitem__, found, key_target, type, f"{path}{{key}}")
+                _put(partial(values, held[found]), item, target, type, path)
 
     return fill
 
@@ -476,7 +468,7 @@ def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
     kinds = pa.types
     if field.message_type is not None:
         return _message_filler(pa, field.message_type, type, path)
-    if field.enum_type is not None and _is_text(pa, type):
+    if field.enum_type is not None and is_text(pa, type):
         numbers = {name: value.number for name, value in field.enum_type.values_by_name.items()}
 
         def number(_: Any, value: str) -> int:
@@ -495,7 +487,7 @@ def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
         5: kinds.is_floating(type) or (kinds.is_integer(type) and type.bit_width <= 32),
         6: kinds.is_floating(type) and not kinds.is_float64(type),
         7: kinds.is_boolean(type),
-        9: _is_bytes(pa, type) if field.type == field.TYPE_BYTES else _is_text(pa, type),
+        9: is_bytes(pa, type) if field.type == field.TYPE_BYTES else is_text(pa, type),
     }.get(field.cpp_type, kinds.is_integer(type))
     if not fits:
         if field.cpp_type <= _LAST_INTEGER and kinds.is_decimal(type) and type.scale <= 0:
@@ -508,25 +500,12 @@ def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
 _LAST_INTEGER: Final = 4
 
 
-def _is_bytes(pa: Any, type: Any) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_binary(type)
-        or kinds.is_large_binary(type)
-        or kinds.is_binary_view(type)
-        or kinds.is_fixed_size_binary(type)
-    )
-
-
-def _put(put: Callable[[Any], Any], value: Any, field: Any, type: Any, path: str) -> None:
-    """Call ``put``, whose errors say that the value does not fit the field."""
-    errors = load("google.protobuf.json_format", "protobuf").Error
+def _put(put: Callable[[Any], Any], value: Any, target: str, type: Any, path: str) -> None:
+    """Call ``put``, whose errors say that the value does not fit the schema's ``target``."""
     try:
         put(value)
-    except (TypeError, ValueError, OverflowError, errors):
-        raise _MisfitError(
-            f"{field_at(path)} does not fit the schema's {_type_name(field)}; the column has {type}"
-        ) from None
+    except (TypeError, ValueError, OverflowError, load("google.protobuf.json_format", "protobuf").Error):
+        raise _MisfitError(f"{field_at(path)} does not fit the schema's {target}; the column has {type}") from None
 
 
 def _type_name(field: Any) -> str:

@@ -186,6 +186,18 @@ def schema_text(file: Any) -> str:
     return base64.b64encode(file.serialized_pb).decode("ascii")
 
 
+def take_reference_strategy(conf: dict[str, Any]) -> Callable[..., str | None]:
+    """Remove the strategy for the subjects of references from settings, and return it.
+
+    Raises:
+        ConfigError: it cannot be called.
+    """
+    strategy: Callable[..., str | None] | None = conf.pop("reference.subject.name.strategy", None)
+    if strategy is not None and not callable(strategy):
+        raise ConfigError("reference.subject.name.strategy must be callable")
+    return strategy or reference_subject_name_strategy
+
+
 class _Serializer(BaseSerializer):
     _keys = _WRITING
     schema_type = PROTOBUF
@@ -205,12 +217,10 @@ class _Serializer(BaseSerializer):
             ConfigError: a setting is unknown, or of the wrong type.
         """
         given = dict(conf or {})
-        strategy = given.pop("reference.subject.name.strategy", None) or reference_subject_name_strategy
-        if not callable(strategy):
-            raise ConfigError("reference.subject.name.strategy must be callable")
+        strategy = take_reference_strategy(given)
         super().__init__(schema_registry_client, given, rule_registry, rule_conf)
         self._zigzag = not self._conf[_DEPRECATED]
-        self._reference_subject: Callable[..., str | None] = strategy
+        self._reference_subject = strategy
         self._msg_class = msg_type
         descriptor = msg_type.DESCRIPTOR
         self._name: str = descriptor.full_name
