@@ -29,10 +29,16 @@ from typing import Any, ClassVar, Final, Protocol
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
 from pykclient.network.authenticator.assertions import signed_jwt
-from pykclient.network.authenticator.token_endpoint import EndpointSettings, TokenEndpoint, opener
+from pykclient.network.authenticator.token_endpoint import (
+    RETRIABLE,
+    EndpointSettings,
+    TokenEndpoint,
+    json_object,
+    opener,
+)
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import raise_if_of_signal_handler, shown_text
-from pykclient.schema_registry.rest import AZURE_IMDS, RETRIABLE, Tokens, load
+from pykclient.schema_registry.rest import AZURE_IMDS, Tokens, load
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import OAuthTokenError
 
@@ -371,7 +377,7 @@ class _CloudService:
         request = urllib.request.Request(url, data, headers)  # noqa: S310 - http and https only
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as response:
-                found = _object(response.read(_MOST_BYTES))
+                found = json_object(response.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
             with error:
                 reason = _reason(error, (token, *(body or {}).values()))
@@ -416,18 +422,10 @@ def _without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _reason(error: urllib.error.HTTPError, secrets: tuple[str, ...]) -> str:
     """Return a service's own words about an error, in a form that is safe to log."""
     try:
-        found = (_object(error.read(_MOST_BYTES)) or {}).get("error")
+        found = (json_object(error.read(_MOST_BYTES)) or {}).get("error")
     except (OSError, http.client.HTTPException):
         return ""
     if not isinstance(found, dict):
@@ -524,7 +522,7 @@ def _gcp_tokens(conf: Mapping[str, Any]) -> Tokens:
     folder = Path(os.getenv("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud")
     path = Path(file) if file else folder / "application_default_credentials.json"
     if file or path.exists():
-        held = _object(_content(path, "GOOGLE_APPLICATION_CREDENTIALS").encode()) or {}
+        held = json_object(_content(path, "GOOGLE_APPLICATION_CREDENTIALS").encode()) or {}
         url = str(held.get("token_uri") or _GCP_TOKEN_URL)
         if held.get("type") == _SERVICE_ACCOUNT:
             return _account_tokens({**held, "token_uri": url}, str(path))
@@ -612,7 +610,7 @@ _BUILT_IN: Final[tuple[KmsDriver, ...]] = (
     HcVaultKmsDriver(),
 )
 _lock = threading.Lock()  # guards _registered
-#: By prefix, the newest first.
+#: By prefix, the newest last.
 _registered: dict[str, KmsDriver] = {}
 
 
@@ -620,9 +618,8 @@ def register_kms_driver(driver: KmsDriver) -> None:
     """Let a driver handle the keys with its prefix. It comes before earlier ones and those of this package."""
     prefix = driver.get_key_url_prefix()
     with _lock:
-        others = {known: one for known, one in _registered.items() if known != prefix}
-        _registered.clear()
-        _registered.update({prefix: driver, **others})
+        _registered.pop(prefix, None)
+        _registered[prefix] = driver
 
 
 def reset_kms_drivers() -> None:
@@ -638,7 +635,7 @@ def get_kms_driver(key_url: str) -> KmsDriver:
         RuleError: there is none.
     """
     with _lock:
-        drivers = (*_registered.values(), *_BUILT_IN)
+        drivers = (*reversed(_registered.values()), *_BUILT_IN)
     for driver in drivers:
         if key_url.startswith(driver.get_key_url_prefix()):
             return driver

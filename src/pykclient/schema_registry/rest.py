@@ -27,6 +27,8 @@ from pykclient.config.validators import ValidString, at_least
 from pykclient.errors import ConfigError, KafkaError
 from pykclient.network.authenticator.oauth_bearer import BearerToken
 from pykclient.network.authenticator.token_endpoint import (
+    REDIRECTS,
+    RETRIABLE,
     ClientCredentials,
     Deadline,
     EndpointSettings,
@@ -40,9 +42,6 @@ from pykclient.network.tls.ssl_factory import SslFactory, client_ssl_factory
 from pykclient.schema_registry.schemas import OAuthTokenError, SchemaRegistryError
 from pykclient.version import __version__
 
-#: Responses that may be different the next time.
-RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
-_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_SHOWN: Final = 500
@@ -588,7 +587,7 @@ class RestClient:
                     return (json.loads(content) if content.strip() else None,)
                 except (ValueError, RecursionError):
                     return SchemaRegistryError(-1, -1, f"{url}: the response is not JSON; is this a schema registry?")
-            if status in _REDIRECTS:
+            if status in REDIRECTS:
                 target = shown_target(str(url), answered.get("Location"))
                 text = f"{url} redirects to {target}, which the client does not follow: set url to the new address"
                 return SchemaRegistryError(status, -1, text)
@@ -637,16 +636,19 @@ class RestClient:
         return max(0, int(due.timestamp() * 1000) - self._clock.wall_ms())
 
     def _connection(self, url: _Url, asked: str) -> _Connection:
-        made = _Connection(url, self._timeout_s, self._clock, self._tls, self._proxy)
-        if self._proxy is not None and url.scheme == "https":
-            made.set_tunnel(url.host, url.port, self._proxy_headers)
-        with self._lock:
-            if self._closed:
-                raise SchemaRegistryError(-1, -1, "the client is closed", asked)
-            idle = self._idle.get(url)
-            found = idle.pop() if idle else made
-            self._in_use.add(found)
-        return found
+        made: _Connection | None = None
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise SchemaRegistryError(-1, -1, "the client is closed", asked)
+                idle = self._idle.get(url)
+                found = idle.pop() if idle else made
+                if found is not None:
+                    self._in_use.add(found)
+                    return found
+            made = _Connection(url, self._timeout_s, self._clock, self._tls, self._proxy)
+            if self._proxy is not None and url.scheme == "https":
+                made.set_tunnel(url.host, url.port, self._proxy_headers)
 
     def _give_back(self, url: _Url, connection: _Connection) -> None:
         with self._lock:

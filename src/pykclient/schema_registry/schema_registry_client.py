@@ -753,8 +753,10 @@ def _with_id(answer: Any) -> RegisteredSchema:
 
 
 def _with_id_and_text(answer: Any) -> RegisteredSchema:
-    _with_text(answer)
-    return _with_id(answer)
+    found = _with_id(answer)
+    if found.schema.schema_str is None:
+        raise TypeError("it has no text of a schema")
+    return found
 
 
 def _config_path(subject_name: str | None) -> str:

@@ -199,9 +199,10 @@ _LONGEST_LIFETIME_S: Final = 1 << 40
 #: All attempts together take no longer than this before an error is reported, so that calls fail while someone waits.
 _MOST_RETRYING_MS: Final = 3_000
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
-_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+#: The status codes that name another address.
+REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 #: The status codes that may be different the next time.
-_RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
+RETRIABLE: Final = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class EndpointSettings(NamedTuple):
@@ -344,14 +345,14 @@ class TokenEndpoint:
         except urllib.error.HTTPError as error:
             with error:
                 problem = f"status {error.code}{_reason_in(error)}"
-            if error.code in _REDIRECTS:
+            if error.code in REDIRECTS:
                 target = shown_target(error.url or "", error.headers.get("Location"))
                 raise SaslAuthenticationError(
                     f"{self._name} redirects to {target} (status {error.code}), which the client does not follow, as "
                     f"it would send its credentials there: set {self._settings.key} to the address of the token "
                     "endpoint itself"
                 ) from None
-            if error.code in _RETRIABLE:
+            if error.code in RETRIABLE:
                 raise _RetriableError(problem) from None
             raise SaslAuthenticationError(
                 f"{self._name} refused to issue a token: {problem}; check the client's id, its secret or assertion, "
@@ -378,7 +379,7 @@ class TokenEndpoint:
         return None
 
     def _token_in(self, body: bytes) -> BearerToken:
-        found = _json_object(body) if len(body) <= _MOST_BYTES else {}
+        found = (json_object(body) if len(body) <= _MOST_BYTES else None) or {}
         value = found.get("access_token") or found.get("id_token")
         if not isinstance(value, str):
             raise SaslAuthenticationError(f"the response of {self._name} has no access_token; is it a token endpoint?")
@@ -415,7 +416,7 @@ def _seconds_in(lifetime: Any) -> int | None:
 def _reason_in(error: urllib.error.HTTPError) -> str:
     """Return the provider's own words about an error, if it has any, in a form that is safe to log."""
     try:
-        found = _json_object(error.read(_MOST_BYTES))
+        found = json_object(error.read(_MOST_BYTES)) or {}
     except (OSError, http.client.HTTPException):
         return ""
     words = [found[name] for name in ("error", "error_description") if isinstance(found.get(name), str)]
@@ -423,9 +424,10 @@ def _reason_in(error: urllib.error.HTTPError) -> str:
     return f", {text}" if text else ""
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that a response is; None if it is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
