@@ -29,6 +29,7 @@ from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
 from pykclient.schema_registry.wire import header_schema_id_serializer
 from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 from tests.aio.loops import run
+from tests.schema_registry.test_columns_of_clients import asked_by
 
 LATEST = {"use.latest.version": True}
 CTX = SerializationContext("orders", MessageField.VALUE)
@@ -285,6 +286,27 @@ def test_encoders_take_a_registrys_client_for_asyncio(
             assert column[0] == b"\0" + number.to_bytes(4, "big") + b"\2\2\x08\1"
 
     run(main())
+
+
+@pytest.mark.parametrize("encoder", [json_encoder, protobuf_encoder])
+def test_batch_asks_for_its_schema_once_although_the_cache_keeps_none(
+    registry: EmbeddedSchemaRegistry, encoder: Callable[..., Any]
+) -> None:
+    with SchemaRegistryClient({"url": registry.url, "cache.latest.ttl.sec": 0}) as client:
+        if encoder is json_encoder:
+            text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
+            number = client.register_schema("orders-value", Schema(text, "JSON"))
+        else:
+            number = client.register_schema("orders-value", Schema(PROTO, "PROTOBUF"))
+        made = (
+            encoder(client, conf=LATEST) if encoder is json_encoder else encoder(client, conf=LATEST, message="Order")
+        )
+        batch = pa.record_batch({"id": [1, 2, 3]})
+        encoded(made, batch)
+        begun = asked_by(client)
+        rows = encoded(made, batch)
+        assert [row and int.from_bytes(row[1:5], "big") for row in rows] == [number] * 3
+        assert len(begun) == 1
 
 
 @pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
