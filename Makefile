@@ -11,7 +11,7 @@ PROCESSES ?= 5
 BIN := $(VENV)/bin
 # The compiled modules, and those folders and modules of them that no process of the demo loads.
 COMPILED := $(shell find src/pykclient -name '*.pyx' | sed 's,^src/pykclient/,,; s,[.]pyx$$,,')
-NOT_IN_DEMO := aio confluent network/_byte_pump record/_arrow record/_lines schema_registry
+NOT_IN_DEMO := aio confluent record/_arrow record/_lines schema_registry
 # The environment is made again when this changes: what is declared, what is compiled, for which Python.
 KEY := $(shell { find src -name '*.p[yx][xd]' | sort | xargs cat pyproject.toml setup.py; $(PYTHON) -c 'import sys; print(sys.version_info[:2])'; } 2>/dev/null | cksum | cut -d' ' -f1)
 DEV := $(VENV)/.dev-$(KEY)

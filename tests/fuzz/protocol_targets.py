@@ -10,9 +10,8 @@ from typing import Any
 
 from pykclient.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.implementation import python_form
-from pykclient.network.frame_stream import FrameStream, TransportFrameStream
 from pykclient.network.frames import Frame, FrameReader
-from pykclient.network.transport_layer import PlaintextTransportLayer
+from pykclient.network.transport_layer import FrameStream, PlaintextTransportLayer, TransportFrameStream
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header, parse_response, response_header_version
 from pykclient.protocol.message import Message
@@ -22,7 +21,7 @@ from tests.protocol.messages import AnyMessage, all_versions, random_message, wr
 from tests.support.twins import compiled_form
 
 _BUFFER_BYTES = 64
-_COMPILED_STREAM = compiled_form("pykclient.network.frame_stream").SocketFrameStream
+_COMPILED_STREAM = compiled_form("pykclient.network.transport_layer").SocketFrameStream
 
 
 READERS: tuple[Any, ...] = (python_form(Reader), compiled_form("pykclient.protocol.wire").Reader)

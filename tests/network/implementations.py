@@ -17,8 +17,8 @@ def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
     It is the one in Python, or the compiled one with its own streams or with those in Python.
     """
     pollers = both_forms("pykclient.network.poller", "new_poller")
-    streams = both_forms("pykclient.network.frame_stream", "plaintext_frame_stream")
-    pumps = both_forms("pykclient.network.byte_pump", "byte_pump")
+    streams = both_forms("pykclient.network.transport_layer", "plaintext_frame_stream")
+    pumps = both_forms("pykclient.network.transport_layer", "byte_pump")
     monkeypatch.setattr(selector, "new_poller", pollers[implementation != "python"])
     monkeypatch.setattr(channel_builders, "plaintext_frame_stream", streams[implementation == "c"])
     monkeypatch.setattr(ssl_transports, "byte_pump", pumps[implementation == "c"])

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from pykclient.errors import ProtocolError
-from pykclient.network.frame_stream import FrameStream, TransportFrameStream
 from pykclient.network.frames import (
     FIRST_RESPONSE_LIMIT,
     UNLIMITED_SIZE,
@@ -20,10 +19,10 @@ from pykclient.network.frames import (
     FrameReader,
     NetworkSend,
 )
-from pykclient.network.transport_layer import PlaintextTransportLayer
+from pykclient.network.transport_layer import FrameStream, PlaintextTransportLayer, TransportFrameStream
 from tests.support.twins import compiled_form
 
-compiled = compiled_form("pykclient.network.frame_stream")
+compiled = compiled_form("pykclient.network.transport_layer")
 
 BUFFER_SIZE = 64
 

@@ -19,7 +19,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 
-from pykclient.network._frame_stream cimport (
+from pykclient.network._transport_layer cimport (
     WITH_EPOLL,
     Connection,
     SocketFrameStream,

@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pykclient.config.security_keys import warn_of_ignored
 from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
-from pykclient.network.frame_stream import FrameStream, plaintext_frame_stream
 from pykclient.network.frames import FIRST_RESPONSE_LIMIT, MemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.selectable import SocketAddress
-from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer, plain_transport
+from pykclient.network.transport_layer import (
+    FrameStream,
+    PlaintextTransportLayer,
+    TransportLayer,
+    plain_transport,
+    plaintext_frame_stream,
+)
 
 if TYPE_CHECKING:
     from pykclient.network.authenticator.sasl_client import Login

@@ -11,10 +11,9 @@ from pykclient.network import channel_state
 from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest, Repetitions
-from pykclient.network.frame_stream import FrameStream
 from pykclient.network.frames import Frame, NetworkSend, TlsResponseError
 from pykclient.network.selector_metrics import Traffic
-from pykclient.network.transport_layer import PlaintextTransportLayer, TransportLayer
+from pykclient.network.transport_layer import FrameStream, PlaintextTransportLayer, TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 

@@ -8,7 +8,7 @@ import selectors
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
-import pykclient.network.frame_stream  # noqa: F401 - the compiled poller reads and writes its compiled streams
+import pykclient.network.transport_layer  # noqa: F401 - the compiled poller reads and writes its compiled streams
 from pykclient.implementation import use_compiled
 
 if TYPE_CHECKING:

@@ -1,16 +1,30 @@
-"""Byte transport over a socket, plain or encrypted (Java: TransportLayer, PlaintextTransportLayer)."""
+"""A connection's bytes and frames, over a plain socket (Java: TransportLayer, PlaintextTransportLayer).
+
+A transport connects and moves bytes. A stream reads frames from it and writes them. With TLS, a pump moves the
+encrypted bytes instead, and ``tls.ssl_transport_layer`` finds the frames.
+"""
 
 from __future__ import annotations
 
 import os
 import selectors
 import socket
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from pykclient.errors import ProxyAuthenticationError
+from pykclient.implementation import use_compiled
+from pykclient.network.client_request import RepeatableRequest
 from pykclient.network.failures import reason_of
-from pykclient.network.frames import BytesLike
+from pykclient.network.frames import (
+    UNLIMITED,
+    UNLIMITED_SIZE,
+    BytesLike,
+    Frame,
+    FrameReader,
+    MemoryPool,
+    NetworkSend,
+)
 from pykclient.network.selectable import SocketAddress
 
 if TYPE_CHECKING:
@@ -131,8 +145,6 @@ def plain_transport(
     """Return the transport over ``sock`` for a client of ``address``, perhaps through a proxy, or for a server."""
     if proxy is None or address is None:
         return PlaintextTransportLayer(sock, is_connected=address is None)
-    from pykclient.network.transport_layer import TunnelTransportLayer
-
     return TunnelTransportLayer(sock, proxy, address)
 
 
@@ -191,3 +203,232 @@ class TunnelTransportLayer(PlaintextTransportLayer):
         """Raise the error with the proxy's name."""
         kind = ProxyAuthenticationError if isinstance(error, ProxyAuthenticationError) else ConnectionError
         raise kind(f"{self._name}: {reason_of(error)}") from error
+
+
+#: Bytes that one channel may read per poll before the others get their turn.
+READ_LIMIT: Final = 8 * 1024 * 1024
+
+CLOSED_BY_PEER: Final = "the connection was closed by the other side"
+MID_FRAME: Final = " in the middle of a frame"
+
+
+class FrameStream(Protocol):
+    """The interface between a channel and the bytes of its connection. Thread: io."""
+
+    ready: bool
+    """True if all frames are for the application, so that a ``Poller`` may read and write ahead."""
+
+    @property
+    def has_frame(self) -> bool:
+        """True if a read returns a frame without new data."""
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """True if a frame waits for memory of a pool."""
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        """Append the received frames, or only the next if ``one``; return the number of bytes read.
+
+        Frames received before an error are in ``frames`` when it is raised.
+
+        Raises:
+            ConnectionResetError: the end of the stream.
+            InvalidReceiveError: an invalid size.
+            OSError: another error of the socket.
+        """
+
+    def write(self, send: NetworkSend) -> int:
+        """Write as much of the frame as the socket accepts; return the number of bytes."""
+
+    def begin_repeating(self, request: RepeatableRequest) -> bool:
+        """Let a ``Poller`` send a request again each time its response comes; return False if it cannot.
+
+        Such a response does not end ``select``, and ``read`` does not return it, but counts its bytes.
+        """
+
+    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
+        """Send it no more; return ``Repetitions``."""
+
+    @property
+    def pump(self) -> object:
+        """The object that a ``Poller`` reads and writes ahead: the stream itself, or what is below its encryption."""
+
+    def close(self) -> None:
+        """Discard unfinished frames, before the transport is closed."""
+
+
+class ByteTransport(Protocol):
+    """Reads the bytes of a stream. Thread: io."""
+
+    def read_into(self, target: memoryview) -> int | None:
+        """Read up to ``len(target)`` bytes; return 0 at the end of the stream, and None if it would block."""
+
+
+class ReadingFrameStream:
+    """The part of a ``FrameStream`` over any transport that reads. Thread: io."""
+
+    __slots__ = ("_reader", "_transport")
+
+    def __init__(self, transport: ByteTransport, reader: FrameReader) -> None:
+        self._transport = transport
+        self._reader = reader
+
+    @property
+    def has_frame(self) -> bool:
+        return self._reader.has_frame
+
+    @property
+    def waits_for_memory(self) -> bool:
+        return self._reader.waits_for_memory
+
+    def read(self, frames: list[Frame], one: bool) -> int:
+        reader = self._reader
+        if reader.waits_for_memory and not reader.retry_allocation():
+            return 0
+        if reader.buffered:
+            # Left over from a read of one frame only.
+            while (frame := reader.next_frame()) is not None:
+                frames.append(frame)
+                if one:
+                    return 0
+        received = 0
+        read_into = self._transport.read_into
+        while received < READ_LIMIT:
+            target = reader.writable()
+            room = len(target)
+            was_large = reader.mid_large_frame
+            count = read_into(target)
+            if count is None:
+                break
+            if not count:
+                raise ConnectionResetError(CLOSED_BY_PEER + MID_FRAME * reader.mid_frame)
+            received += count
+            reader.advance(count)
+            while (frame := reader.next_frame()) is not None:
+                frames.append(frame)
+                if one:
+                    return received
+            # The socket is probably empty now, so skip the call that would tell; except if the rest of a large frame is
+            # in flight.
+            if reader.waits_for_memory or (not reader.mid_large_frame and (was_large or count < room)):
+                break
+        return received
+
+    def begin_repeating(self, request: RepeatableRequest) -> bool:  # noqa: ARG002 - the seam's signature
+        return False
+
+    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
+        return (0, 0, 0, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class TransportFrameStream(ReadingFrameStream):
+    """A ``FrameStream`` over a transport without encryption. Thread: io."""
+
+    __slots__ = ("_writer", "ready")
+
+    def __init__(self, transport: PlaintextTransportLayer, reader: FrameReader) -> None:
+        super().__init__(transport, reader)
+        self._writer = transport
+        self.ready = False
+
+    @property
+    def pump(self) -> object:
+        return self
+
+    def write(self, send: NetworkSend) -> int:
+        written = 0
+        while not send.completed:
+            buffers = send.pending()
+            sent = self._writer.write(buffers)
+            if sent is None:
+                break
+            written += sent
+            wanted = send.remaining
+            send.advance(sent)
+            if sent < wanted and sent < sum(map(len, buffers)):
+                break
+        return written
+
+
+def plaintext_frame_stream(
+    transport: PlaintextTransportLayer,
+    max_receive_size: int = UNLIMITED_SIZE,
+    memory_pool: MemoryPool = UNLIMITED,
+    first_limit: int | None = None,
+) -> FrameStream:
+    """Return the frames of an unencrypted connection; the other parameters are those of ``FrameReader``.
+
+    The compiled form returns a stream that the compiled poller reads and writes ahead, unless the pool is bounded: a
+    pool may be any Python object.
+    """
+    return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
+
+
+#: The most bytes that one call of a pump receives.
+_PUMP_SIZE: Final = 256 * 1024
+
+
+class BytePump(Protocol):
+    """Moves the bytes of a connection. Thread: io."""
+
+    ready: bool
+    """True if a ``Poller`` may read and write ahead."""
+
+    wanted_bytes: int
+    """A poller need not report bytes that it has read ahead before there are this many."""
+
+    def receive(self, feed: Callable[[memoryview], object]) -> int | None:
+        """Pass received bytes to ``feed``, which must not keep them. Return their number.
+
+        None: there are none; 0: the end of the stream.
+
+        Raises:
+            OSError: an error of the socket.
+        """
+
+    def write(self, send: NetworkSend) -> int:
+        """Write as much as the socket accepts; return the number of bytes."""
+
+    def close(self) -> None: ...
+
+
+class SocketPump:
+    """A ``BytePump`` that reads nothing ahead. Thread: io."""
+
+    __slots__ = ("_transport", "_view", "ready", "wanted_bytes")
+
+    def __init__(self, transport: PlaintextTransportLayer, buffer_size: int = _PUMP_SIZE) -> None:
+        self._transport = transport
+        self._view = memoryview(bytearray(buffer_size))
+        self.ready = False
+        self.wanted_bytes = 1
+
+    def receive(self, feed: Callable[[memoryview], object]) -> int | None:
+        count = self._transport.read_into(self._view)
+        if count:
+            feed(self._view[:count])
+        return count
+
+    def write(self, send: NetworkSend) -> int:
+        written = 0
+        while not send.completed:
+            sent = self._transport.write(send.pending())
+            if sent is None:
+                break
+            send.advance(sent)
+            written += sent
+        return written
+
+    def close(self) -> None:
+        """Do nothing, as the socket is the transport's."""
+
+
+def byte_pump(transport: PlaintextTransportLayer) -> BytePump:
+    """Return a pump for the socket of ``transport``. The compiled form returns one that reads and writes ahead."""
+    return SocketPump(transport)
+
+
+use_compiled(__name__)

@@ -63,7 +63,7 @@ class Connection:
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    forms = both_forms("pykclient.network.byte_pump", "byte_pump")
+    forms = both_forms("pykclient.network.transport_layer", "byte_pump")
     monkeypatch.setattr(ssl_transports, "byte_pump", forms[IMPLEMENTATIONS.index(request.param)])
 
 

@@ -10,14 +10,20 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pykclient.errors import AuthenticationError, SslAuthenticationError
-from pykclient.network.byte_pump import BytePump, byte_pump
 from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler, shown_address
-from pykclient.network.frame_stream import CLOSED_BY_PEER, FrameStream, ReadingFrameStream
 from pykclient.network.frames import BytesLike, Frame, FrameReader, MemoryPool, NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
-from pykclient.network.transport_layer import PlaintextTransportLayer, plain_transport
+from pykclient.network.transport_layer import (
+    CLOSED_BY_PEER,
+    BytePump,
+    FrameStream,
+    PlaintextTransportLayer,
+    ReadingFrameStream,
+    byte_pump,
+    plain_transport,
+)
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 

@@ -1,4 +1,4 @@
-"""The compiled form of ``frame_stream.py``: frames out of a socket, and into it, without the GIL.
+"""The compiled form of ``transport_layer.py``: frames out of a socket, and into it, without the GIL.
 
 The poller reads and writes ahead (see ``_poller.pyx``). The streams keep the results. The selector works as with the
 Python form: it calls ``read`` and ``write`` of a stream for each event, and they find the work done.
@@ -19,10 +19,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from pykclient.network.frame_stream import (
+from pykclient.network.transport_layer import (
     CLOSED_BY_PEER,
     MID_FRAME,
     READ_LIMIT,
+    _PUMP_SIZE,
+    byte_pump as byte_pump_python,
     plaintext_frame_stream as plaintext_frame_stream_python,
 )
 from pykclient.network.frames import (
@@ -34,9 +36,6 @@ from pykclient.network.frames import (
     no_memory_for_frame,
 )
 from pykclient.network.client_request import CORRELATION_ID_AT
-
-#: False: only Python streams are used.
-HAS_EPOLL = bool(WITH_EPOLL)
 
 cdef enum:
     WRITE_WITH_LOCK_UP_TO = 16 * 1024
@@ -637,3 +636,9 @@ def plaintext_frame_stream(transport, max_receive_size=UNLIMITED_SIZE, memory_po
     if not WITH_EPOLL or memory_pool.size is not None:
         return plaintext_frame_stream_python(transport, max_receive_size, memory_pool, first_limit)
     return SocketFrameStream(transport.sock.fileno(), max_receive_size, first_limit, BUFFER_SIZE)
+
+
+def byte_pump(transport):
+    if not WITH_EPOLL:
+        return byte_pump_python(transport)
+    return SocketFrameStream(transport.sock.fileno(), UNLIMITED_SIZE, None, _PUMP_SIZE, is_raw=True)

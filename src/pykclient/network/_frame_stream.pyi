@@ -1,1 +1,0 @@
-from pykclient.network.frame_stream import plaintext_frame_stream as plaintext_frame_stream
