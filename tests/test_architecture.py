@@ -30,7 +30,6 @@ SOCKET_MODULES = {
     "network/channel_builders.py",
     "network/host_resolver.py",
     "network/kafka_channel.py",
-    "network/poller.py",
     "network/selector.py",
     "network/transport_layer.py",
     "network/tls/ssl_transport_layer.py",

@@ -16,7 +16,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
 
     It is the one in Python, or the compiled one with its own streams or with those in Python.
     """
-    pollers = both_forms("pykclient.network.poller", "new_poller")
+    pollers = both_forms("pykclient.network.selector", "new_poller")
     streams = both_forms("pykclient.network.transport_layer", "plaintext_frame_stream")
     pumps = both_forms("pykclient.network.transport_layer", "byte_pump")
     monkeypatch.setattr(selector, "new_poller", pollers[implementation != "python"])

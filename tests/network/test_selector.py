@@ -25,8 +25,7 @@ from pykclient.network.channel_builders import DefaultChannelBuilder, NoAuthenti
 from pykclient.network.frames import Frame, NetworkSend, SimpleMemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
-from pykclient.network.selector import Selector, SelectorConfig
-from pykclient.network.selector_metrics import SelectorMetrics
+from pykclient.network.selector import Selector, SelectorConfig, SelectorMetrics
 from pykclient.network.transport_layer import TransportLayer
 from tests.kafka.ports import refusing_port
 from tests.network.implementations import IMPLEMENTATIONS, choose

@@ -17,8 +17,7 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.implementation import python_form
 from pykclient.network import selector as selector_module
 from pykclient.network.frames import NetworkSend
-from pykclient.network.poller import new_poller
-from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.network.selector import Selector, SelectorConfig, new_poller
 from tests.network.test_selector import (
     DEFAULT,
     BlockingConnect,

@@ -12,10 +12,49 @@ from pykclient.network.authenticator import Authenticator, Session
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import RepeatableRequest, Repetitions
 from pykclient.network.frames import Frame, NetworkSend, TlsResponseError
-from pykclient.network.selector_metrics import Traffic
 from pykclient.network.transport_layer import FrameStream, PlaintextTransportLayer, TransportLayer
 
 _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
+
+
+class Traffic:
+    """The traffic of one connection in total, as plain integers for the hot path.
+
+    ``request_max`` is the largest request since the last publication. Thread: io; any thread may read it.
+    """
+
+    __slots__ = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request_max", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.bytes_sent = self.bytes_received = self.io_count = 0
+        self.requests = self.request_bytes = self.request_max = self.responses = 0
+
+    def add(self, other: Traffic) -> None:
+        self.bytes_sent += other.bytes_sent
+        self.bytes_received += other.bytes_received
+        self.io_count += other.io_count
+        self.requests += other.requests
+        self.request_bytes += other.request_bytes
+        self.request_max = max(self.request_max, other.request_max)
+        self.responses += other.responses
+
+    def take_since(self, published: Traffic) -> Traffic | None:
+        """Return the traffic since ``published``, which becomes the current total; None if there is none.
+
+        The caller holds the lock of publications. The I/O thread may count meanwhile: the next call returns the rest.
+        """
+        if self.io_count == published.io_count and self.requests == published.requests:
+            return None
+        since = Traffic()
+        for name in _TOTALS:
+            total = getattr(self, name)
+            setattr(since, name, total - getattr(published, name))
+            setattr(published, name, total)
+        since.request_max, self.request_max = self.request_max, 0
+        return since
+
+
+_TOTALS = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "requests", "responses")
 
 
 class KafkaChannel:

@@ -1,23 +1,31 @@
-"""Many non-blocking connections with one wait (Java: Selector). Clients and servers use the same class."""
+"""Many non-blocking connections with one wait (Java: Selector). Clients and servers use the same class.
+
+The poller waits for sockets, the metrics count their traffic, and the selector connects, reads, writes and closes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import functools
+import io
 import os
 import random
+import selectors
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
+from pykclient.implementation import use_compiled
 from pykclient.log_context import LogContext
-from pykclient.metrics import Metrics
+from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
+from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, Tally
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder
@@ -33,10 +41,381 @@ from pykclient.network.frames import (
     NetworkSend,
     TlsResponseError,
 )
-from pykclient.network.kafka_channel import KafkaChannel
-from pykclient.network.poller import READ, WRITE, new_poller
+from pykclient.network.kafka_channel import KafkaChannel, Traffic
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
-from pykclient.network.selector_metrics import SelectorMetrics
+from pykclient.reentry import HERE, is_interrupting
+
+READ: Final = selectors.EVENT_READ
+WRITE: Final = selectors.EVENT_WRITE
+
+#: The event of a ``wakeup``.
+WAKEUP: Final = (None, READ)
+
+
+class Poller(Protocol):
+    """Waits for the sockets of channels. Thread: io, except for ``wakeup``."""
+
+    def register(self, channel: KafkaChannel, events: int) -> None:
+        """Watch a channel's socket for ``events``, a mask of READ and WRITE."""
+
+    def modify(self, channel: KafkaChannel, events: int) -> None: ...
+
+    def unregister(self, channel: KafkaChannel) -> None: ...
+
+    def write_later(self, channel: KafkaChannel, ends_wait: bool) -> bool:
+        """Return whether the next ``select`` will write the channel's frame before it waits.
+
+        It then reports a WRITE event. If ``ends_wait``, it will not wait, because there will be no response to end the
+        wait.
+        """
+
+    def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
+        """Return the ready channels with their events; wait at most ``timeout_ms`` for an event or a ``wakeup``.
+
+        A ``wakeup`` is reported as an event without a channel.
+        """
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while ``select`` would return at once, including after ``wakeup``.
+
+        From the first call on, a ``wakeup`` always makes it readable.
+
+        Raises:
+            io.UnsupportedOperation: the system has no such descriptor.
+        """
+
+    @property
+    def has_work(self) -> bool:
+        """True if ``select`` has work although the descriptor is not readable."""
+
+    def wakeup(self) -> None:
+        """End the current wait, or prevent the next one. Thread: any."""
+
+    def close(self) -> None: ...
+
+
+class SelectorsPoller:
+    """A ``Poller`` based on the standard library. It does no reads and writes.
+
+    Thread: io, except for ``wakeup``.
+    """
+
+    __slots__ = ("_is_watched", "_selector", "_waiting", "_wake_reader", "_wake_writer", "_woken")
+
+    #: ``has_work``: it never writes later or reads ahead.
+    has_work = False
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, READ, None)
+        self._woken = False
+        self._waiting = False  # True if waking the io thread takes a byte
+        self._is_watched = False  # True if the wait is someone else's, so that waking always takes a byte
+
+    def register(self, channel: KafkaChannel, events: int) -> None:
+        self._selector.register(channel.sock, events, channel)
+
+    def modify(self, channel: KafkaChannel, events: int) -> None:
+        self._selector.modify(channel.sock, events, channel)
+
+    def unregister(self, channel: KafkaChannel) -> None:
+        self._selector.unregister(channel.sock)
+
+    def write_later(self, channel: KafkaChannel, ends_wait: bool) -> bool:  # noqa: ARG002 - the seam's signature
+        return False
+
+    def fileno(self) -> int:
+        if not hasattr(self._selector, "fileno"):  # poll and select have no descriptor of their own
+            raise io.UnsupportedOperation(
+                f"{type(self._selector).__name__} has no descriptor that an event loop can watch: "
+                "this needs a system with epoll or kqueue"
+            )
+        self._is_watched = True
+        descriptor: int = self._selector.fileno()
+        return descriptor
+
+    def select(self, timeout_ms: int) -> list[tuple[KafkaChannel | None, int]]:
+        if timeout_ms <= 0:
+            events = self._selector.select(0)
+        else:
+            # The order of the two statements, and the reverse order in ``wakeup``, ensure that one of the threads sees
+            # the other's flag. A byte may be written in vain; then the next call returns at once.
+            self._waiting = True
+            try:
+                events = self._selector.select(0 if self._woken else timeout_ms / 1000)
+            finally:
+                self._waiting = False
+        found: list[tuple[KafkaChannel | None, int]] = []
+        for key, mask in events:
+            if key.data is not None:
+                found.append((key.data, mask))
+            else:
+                self._drain_wakeups()
+        if self._woken:
+            # A wakeup after this prevents the next wait.
+            self._woken = False
+            found.append(WAKEUP)
+        return found
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_reader.recv(4096)
+
+    def wakeup(self) -> None:
+        if self._woken:
+            return
+        self._woken = True
+        if not self._waiting and not self._is_watched:
+            return  # the io thread checks the flag before it waits
+        # If the pipe is full, the thread will wake anyway. If it is closed, there is no thread to wake.
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(b"\0")
+
+    def close(self) -> None:
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+
+def new_poller() -> Poller:
+    """Return a poller. The compiled form returns one that also reads and writes, where the system has epoll.
+
+    It does so in the same section without the GIL as the wait.
+    """
+    return SelectorsPoller()
+
+
+#: Polls publish the counts this often. Each second, this would be a quarter of an idle client's work. Whoever reads a
+#: metric publishes, too.
+FLUSH_INTERVAL_MS: Final = 3_000
+
+
+class _TotalNs(CumulativeSum):
+    """A sum of milliseconds, in nanoseconds. Thread: owner."""
+
+    __slots__ = ()
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        return super().measure(config, now_ms) * 1e6
+
+
+class _TrafficSensors:
+    """The sensors of one connection, or of all connections together."""
+
+    __slots__ = ("_bytes_received", "_bytes_sent", "_io", "_request_size", "_requests", "_responses")
+
+    def __init__(self, owner: SelectorMetrics, prefix: str, suffix: str, group: str, tags: Mapping[str, str]) -> None:
+        def meter(sensor: str, base: str, what: str) -> Sensor:
+            return owner.meter(f"{prefix}{sensor}{suffix}", base, what, group, tags)
+
+        self._requests = meter("requests-sent", "request", "requests sent")
+        self._bytes_sent = meter("bytes-sent", "outgoing-byte", "bytes sent")
+        self._responses = meter("responses-received", "response", "responses received")
+        self._bytes_received = meter("bytes-received", "incoming-byte", "bytes received")
+        self._io = None
+        if not prefix:
+            self._io = meter("bytes-sent-received", "network-io", "reads and writes on all connections")
+        self._request_size = owner.sensor(f"{prefix}request-size{suffix}")
+        average = owner.metric_name("request-size-avg", "Mean size of the requests sent, in bytes", group, tags)
+        largest = owner.metric_name("request-size-max", "Size of the largest request sent, in bytes", group, tags)
+        self._request_size.add(average, Avg())
+        self._request_size.add(largest, Max())
+
+    def publish(self, traffic: Traffic, now_ms: int) -> None:
+        if traffic.requests:
+            self._requests.record(traffic.requests, now_ms)
+            sizes = Tally()
+            sizes.count, sizes.total, sizes.largest = traffic.requests, traffic.request_bytes, traffic.request_max
+            self._request_size.record_all(sizes, now_ms)
+        if traffic.bytes_sent:
+            self._bytes_sent.record(traffic.bytes_sent, now_ms)
+        if traffic.responses:
+            self._responses.record(traffic.responses, now_ms)
+        if traffic.bytes_received:
+            self._bytes_received.record(traffic.bytes_received, now_ms)
+        if traffic.io_count and self._io is not None:
+            self._io.record(traffic.io_count, now_ms)
+
+
+class SelectorMetrics:
+    """Java's metric names in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics`` (tag ``node-id``).
+
+    A request costs a few additions. Polls publish them to the sensors, every 3 seconds at most, and so does
+    whoever reads a metric. Thread: io; ``flush``: any.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        group_prefix: str,
+        tags: Mapping[str, str],
+        per_connection: bool,
+        connection_count: Callable[[], int],
+    ) -> None:
+        self._metrics = metrics
+        self._tags = dict(tags)
+        self._group = f"{group_prefix}-metrics"
+        self._node_group = f"{group_prefix}-node-metrics"
+        self._per_connection = per_connection
+        self._sensor_names: list[str] = []
+        self._suffix = ":" + "".join(f"{key}-{value}" for key, value in tags.items())
+        self._lock = threading.Lock()  # guards: publications; taken before the locks of sensors
+        self._traffic: dict[str, Traffic] = {}
+        self._published: dict[str, Traffic] = {}
+        self._node_sensors: dict[str, _TrafficSensors] = {}
+        self._of_closed = Traffic()  # unpublished traffic of connections that are gone
+        self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
+        self._next_flush_ms = 0
+        self._polls = self._wait_ms = self._io_ms = 0  # in total
+        self._published_polls = (0, 0, 0)
+
+        self.connection_created = self._meter("connections-created", "connection-creation", "connections established")
+        self.connection_closed = self._meter("connections-closed", "connection-close", "connections closed")
+        self.authentication_succeeded = self._meter(
+            "successful-authentication", "successful-authentication", "connections that authenticated"
+        )
+        self.authentication_failed = self._meter(
+            "failed-authentication", "failed-authentication", "connections that failed to authenticate"
+        )
+        self.reauthentication_succeeded = self._meter(
+            "successful-reauthentication", "successful-reauthentication", "authentications of connections in use"
+        )
+        self.reauthentication_failed = self._meter(
+            "failed-reauthentication", "failed-reauthentication", "failed authentications of connections in use"
+        )
+        self.reauthentication_latency = self.sensor(f"reauthentication-latency{self._suffix}")
+        for name, word, stat in (("avg", "Mean", Avg()), ("max", "Largest", Max())):
+            self.reauthentication_latency.add(
+                self.metric_name(
+                    f"reauthentication-latency-{name}",
+                    f"{word} time to authenticate a connection in use again, in milliseconds",
+                    self._group,
+                    self._tags,
+                ),
+                stat,
+            )
+        self._select = self._meter("select-time", "select", "times that the I/O layer looked for something to do")
+        self._io_wait, self._io_wait_total = self._time_sensors("io-wait", "waiting for sockets")
+        self._io, self._io_total = self._time_sensors("io", "reading and writing")
+        self._connection_count = metrics.metric_name("connection-count", self._group, "Open connections", self._tags)
+        metrics.add_metric(self._connection_count, lambda _config, _now_ms: connection_count())
+
+    # --- counting --------------------------------------------------------------------------------------------------
+
+    def traffic(self, connection_id: str) -> Traffic:
+        """Return the counters of a connection. They outlive it, because it may be re-established."""
+        traffic = self._traffic.get(connection_id)
+        if traffic is None:
+            traffic = Traffic()
+            with HERE.mark, self._lock:
+                self._published[connection_id] = Traffic()
+                self._traffic[connection_id] = traffic
+            if self._per_connection:
+                self._register_connection(connection_id)
+        return traffic
+
+    def closed(self, connection_id: str) -> None:
+        """Record that a connection was closed.
+
+        Its counters are kept, unless connections have no metrics of their own.
+        """
+        self.connection_closed.record()
+        if not self._per_connection:
+            with HERE.mark, self._lock:
+                traffic = self._traffic.pop(connection_id, None)
+                rest = None if traffic is None else traffic.take_since(self._published.pop(connection_id))
+                if rest is not None:
+                    self._of_closed.add(rest)
+
+    def polled(self, wait_ms: int, io_ms: int, now_ms: int) -> None:
+        """Count a poll, with its wait and I/O times; publish if that is due."""
+        self._polls += 1
+        self._wait_ms += wait_ms
+        self._io_ms += io_ms
+        if now_ms >= self._next_flush_ms:
+            self.flush(now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Publish what was counted since the last publication."""
+        if is_interrupting():  # a signal handler reads a metric: this thread may hold the lock
+            return
+        with HERE.mark, self._lock:
+            self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
+            total, self._of_closed = self._of_closed, Traffic()
+            for connection_id, traffic in self._traffic.items():
+                since = traffic.take_since(self._published[connection_id])
+                if since is None:
+                    continue
+                total.add(since)
+                sensors = self._node_sensors.get(connection_id)
+                if sensors is not None:
+                    sensors.publish(since, now_ms)
+            self._total_sensors.publish(total, now_ms)
+            self._publish_polls(now_ms)
+
+    def _publish_polls(self, now_ms: int) -> None:
+        before = self._published_polls
+        self._published_polls = polls, wait_ms, io_ms = self._polls, self._wait_ms, self._io_ms
+        polls, wait_ms, io_ms = polls - before[0], wait_ms - before[1], io_ms - before[2]
+        if polls:
+            self._select.record(polls, now_ms)
+            self._io_wait.record(wait_ms * 1e6 / polls, now_ms)
+            self._io_wait_total.record(wait_ms, now_ms)
+            self._io.record(io_ms * 1e6 / polls, now_ms)
+            self._io_total.record(io_ms, now_ms)
+
+    # --- sensors ---------------------------------------------------------------------------------------------------
+
+    def sensor(self, name: str) -> Sensor:
+        self._sensor_names.append(name)
+        return self._metrics.sensor(name, before_read=self.flush)
+
+    def metric_name(self, name: str, description: str, group: str, tags: Mapping[str, str]) -> MetricName:
+        return self._metrics.metric_name(name, group, description, tags)
+
+    def meter(self, sensor_name: str, base: str, what: str, group: str, tags: Mapping[str, str]) -> Sensor:
+        """Return a sensor with ``<base>-rate`` and ``<base>-total``, to be recorded with counts."""
+        sensor = self.sensor(sensor_name)
+        rate = self.metric_name(f"{base}-rate", f"{what.capitalize()} per second", group, tags)
+        total = self.metric_name(f"{base}-total", f"{what.capitalize()} in all", group, tags)
+        sensor.add(Meter(rate, total))
+        return sensor
+
+    def _meter(self, sensor_name: str, base: str, what: str) -> Sensor:
+        return self.meter(f"{sensor_name}{self._suffix}", base, what, self._group, self._tags)
+
+    def _time_sensors(self, base: str, what: str) -> tuple[Sensor, Sensor]:
+        """Return a sensor for nanoseconds per poll, and one for total milliseconds."""
+
+        def name(metric: str, description: str) -> MetricName:
+            return self.metric_name(f"{base}-{metric}", description, self._group, self._tags)
+
+        average = self.sensor(f"{base}-time{self._suffix}")
+        average.add(name("time-ns-avg", f"Mean nanoseconds per poll spent {what}"), Avg())
+        total = self.sensor(f"{base}-time-total{self._suffix}")
+        total.add(name("ratio", f"Fraction of the time spent {what}"), Rate(unit_ms=1))
+        total.add(name("time-ns-total", f"Nanoseconds spent {what}"), _TotalNs())
+        return average, total
+
+    def _register_connection(self, connection_id: str) -> None:
+        tags = {**self._tags, "node-id": f"node-{connection_id}"}
+        prefix = f"node-{connection_id}."
+        self._node_sensors[connection_id] = _TrafficSensors(self, prefix, "", self._node_group, tags)
+        latency = self.sensor(f"{prefix}latency")  # recorded by the senders of requests
+        stats: tuple[tuple[str, str, SampledStat], ...] = (("avg", "Mean", Avg()), ("max", "Largest", Max()))
+        for name, word, stat in stats:
+            what = f"{word} time from sending a request to its response, in milliseconds"
+            latency.add(self.metric_name(f"request-latency-{name}", what, self._node_group, tags), stat)
+
+    def close(self) -> None:
+        """Remove all metrics."""
+        self._metrics.remove_metric(self._connection_count)
+        for name in self._sensor_names:
+            self._metrics.remove_sensor(name)
+
 
 _used_ms = attrgetter("used_ms")
 
@@ -674,3 +1053,6 @@ class Selector:
         self._poller.close()
         self.metrics.close()
         self._channel_builder.close()
+
+
+use_compiled(__name__)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from greenlet import GreenletExit
 
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, for_code
-from pykclient.network.poller import READ
+from pykclient.network.selector import READ
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.config import ClusterConfig

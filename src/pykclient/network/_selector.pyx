@@ -1,4 +1,4 @@
-"""The compiled form of ``poller.py``: the cycle of writing, waiting and reading, without the GIL.
+"""The compiled form of the poller in ``selector.py``: the cycle of writing, waiting and reading, without the GIL.
 
 One call of ``EpollPoller.select`` writes the frames that were left to it, waits, and reads from all sockets with data
 into buffers prepared before. All this is one section without the GIL. So beside a CPU-bound thread it costs one
@@ -33,7 +33,7 @@ from pykclient.network._transport_layer cimport (
     write_ahead,
 )
 
-from pykclient.network.poller import READ, WAKEUP, WRITE, new_poller as new_poller_python
+from pykclient.network.selector import READ, WAKEUP, WRITE, new_poller as new_poller_python
 
 cdef extern from *:
     """

@@ -1,1 +1,0 @@
-from pykclient.network.poller import new_poller as new_poller

@@ -1,0 +1,1 @@
+from pykclient.network.selector import new_poller as new_poller
