@@ -13,8 +13,7 @@ import pytest
 from pykclient import AcknowledgeType, ConsumerRecord, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 from pykclient.aio import AIOKafkaConsumer
 from pykclient.errors import IllegalArgumentError, WakeupError
-from pykclient.metrics import MetricName
-from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import OffsetAndMetadata
 from tests.support.odd_calls import Refusals, call_of, check_text, odd_calls

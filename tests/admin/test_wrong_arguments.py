@@ -37,8 +37,7 @@ from pykclient.admin import (
 from pykclient.admin.topics import config_value
 from pykclient.aio import AIOKafkaAdminClient
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics import MetricName
-from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import OffsetAndMetadata, TopicPartition
 from tests.aio.loops import run

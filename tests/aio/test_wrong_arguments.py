@@ -13,8 +13,7 @@ import pytest
 from pykclient import AcknowledgeType, ConsumerRecord
 from pykclient.aio import AIOKafkaProducer, AIOKafkaShareConsumer
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidTopicError
-from pykclient.metrics import MetricName
-from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition

@@ -9,22 +9,20 @@ from hypothesis import given, strategies as st
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.errors import IllegalArgumentError
 from pykclient.metrics import (
+    Avg,
+    CumulativeCount,
+    CumulativeSum,
     KafkaMetric,
+    Max,
+    MeasurableStat,
+    Meter,
     MetricConfig,
     MetricName,
     Metrics,
     MetricsReporter,
-    RecordingLevel,
-)
-from pykclient.metrics.stats import (
-    Avg,
-    CumulativeCount,
-    CumulativeSum,
-    Max,
-    MeasurableStat,
-    Meter,
     Min,
     Rate,
+    RecordingLevel,
     Tally,
     Value,
     WindowedCount,

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics import MetricConfig, MetricName
-from pykclient.metrics.stats import (
+from pykclient.metrics import (
     Avg,
     CumulativeCount,
     CumulativeSum,
     Max,
     MeasurableStat,
     Meter,
+    MetricConfig,
+    MetricName,
     Min,
     Rate,
     SampledStat,

@@ -19,7 +19,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.metrics.stats import Tally
+from pykclient.metrics import Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pykclient.metrics import Metrics
-from pykclient.metrics.stats import Avg, Max
+from pykclient.metrics import Avg, Max, Metrics
 from pykclient.network.network_client import ThrottleTimes
 from tests.support.mock_clock import MockClock
 

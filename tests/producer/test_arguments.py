@@ -13,8 +13,7 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError, KafkaError
-from pykclient.metrics import MetricName
-from pykclient.metrics.kafka_metric import KafkaMetric
+from pykclient.metrics import KafkaMetric, MetricName
 from pykclient.producer import record_arguments
 from pykclient.producer.columns import BatchFuture
 from pykclient.producer.future import FutureRecordMetadata

@@ -10,7 +10,7 @@ import pytest
 
 from pykclient import KafkaProducer
 from pykclient.errors import IllegalStateError, KafkaError
-from pykclient.metrics.metrics import MetricsReporter
+from pykclient.metrics import MetricsReporter
 from pykclient.producer.sender_thread import _STALE_MS
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import TopicPartition

@@ -19,8 +19,7 @@ from pykclient.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from pykclient.metrics import KafkaMetric
-from pykclient.metrics.metrics import MetricsReporter
+from pykclient.metrics import KafkaMetric, MetricsReporter
 from pykclient.network.client_request import RequestBuilder
 from pykclient.producer.outbox import REST_MS
 from pykclient.producer.producer_batch import ProducerBatch

@@ -30,8 +30,7 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.log_context import LogContext
-from pykclient.metrics.kafka_metric import MetricConfig
-from pykclient.metrics.metrics import Metrics, SubscribedMetrics, register_app_info
+from pykclient.metrics import MetricConfig, Metrics, SubscribedMetrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster import ClusterResourceListeners

@@ -19,7 +19,7 @@ from pykclient.aio.loop_driver import LoopEnvironment, look_up_bootstrap_servers
 from pykclient.argument_values import shown
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import BrokerError, IllegalArgumentError, IllegalStateError, UnknownServerError
-from pykclient.metrics.metrics import Metrics, SubscribedMetrics
+from pykclient.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.pacing import Pace, PacedCoroutines
 

@@ -18,7 +18,7 @@ from pykclient.consumer import consumer_arguments
 from pykclient.consumer.application_driver import Steps
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerDelegate
 from pykclient.errors import IllegalStateError
-from pykclient.metrics.metrics import SubscribedMetrics
+from pykclient.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.pacing import Pace, PacedCoroutines
 from pykclient.producer.record_arguments import milliseconds as in_seconds
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.share.share_consumer import ShareConsumerComponents
     from pykclient.errors import KafkaError, RecordDeserializationError
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import Metrics
 
 
 T = TypeVar("T")

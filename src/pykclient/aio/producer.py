@@ -40,7 +40,7 @@ from pykclient.errors import (
     UnknownTopicOrPartitionError,
     UseAfterForkError,
 )
-from pykclient.metrics.metrics import Metrics, SubscribedMetrics
+from pykclient.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, Pace, one_iteration

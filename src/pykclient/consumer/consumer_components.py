@@ -24,8 +24,7 @@ from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, FetchConfig
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, Metrics
-from pykclient.metrics.metrics import register_app_info
+from pykclient.metrics import MetricConfig, Metrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
     from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.subscription_state import FetchPosition
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Sensor
     from pykclient.types import Header, TopicPartition
 
 #: Fetches, lookups and commits to one node are few, so none has to wait for another.

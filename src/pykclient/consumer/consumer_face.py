@@ -23,7 +23,7 @@ from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.request_manager import RequestFuture
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError, UseAfterForkError
-from pykclient.metrics.metrics import SubscribedMetrics
+from pykclient.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.pacing import SHORT_PAUSE_MS
 from pykclient.types import ConsumerRecord, K, V
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pykclient.clock import Clock
     from pykclient.consumer.application_driver import ApplicationDriver, Steps
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import Metrics
 
 _HOLDER = "holder"
 #: Methods of loops, which applications do not call themselves.

@@ -12,9 +12,20 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pykclient.consumer.values import READ_UNCOMMITTED
-from pykclient.metrics import Metrics, Sensor
-from pykclient.metrics.kafka_metric import KafkaMetric, MetricConfig, MetricName
-from pykclient.metrics.stats import Avg, Max, Meter, Min, SampledTally, Tally, WindowedCount
+from pykclient.metrics import (
+    Avg,
+    KafkaMetric,
+    Max,
+    Meter,
+    MetricConfig,
+    MetricName,
+    Metrics,
+    Min,
+    SampledTally,
+    Sensor,
+    Tally,
+    WindowedCount,
+)
 from pykclient.reentry import HERE
 from pykclient.types import TopicPartition
 

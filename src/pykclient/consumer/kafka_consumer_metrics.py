@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.stats import Avg, CumulativeSum, Max
+from pykclient.metrics import Avg, CumulativeSum, Max, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pykclient.clock import Clock
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Sensor
 
 _GROUP = "consumer-metrics"
 _NS_PER_MS = 1_000_000

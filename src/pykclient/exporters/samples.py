@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import KafkaError
 from pykclient.explanation import open_clients
-from pykclient.metrics.kafka_metric import MetricName
+from pykclient.metrics import MetricName
 
 _PREFIX: Final = "kafka"
 _GROUP_SUFFIX: Final = "-metrics"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
-from pykclient.metrics.stats import Tally
+from pykclient.metrics import Tally
 from pykclient.network.frames import NetworkSend
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, encode_response, parse_response

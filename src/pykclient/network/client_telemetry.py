@@ -25,8 +25,7 @@ from pykclient.record import Compression, CompressionType
 if TYPE_CHECKING:
     from pykclient.clock import Signal
     from pykclient.log_context import LogContext
-    from pykclient.metrics.kafka_metric import KafkaMetric, MetricName
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import KafkaMetric, MetricName, Metrics
     from pykclient.network.api_versions import ApiVersions
     from pykclient.network.kafka_client import LeastLoadedNode
     from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse

@@ -20,8 +20,7 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.metrics import Sensor
-from pykclient.metrics.stats import Tally
+from pykclient.metrics import Sensor, Tally
 from pykclient.network import channel_state
 from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState

@@ -24,8 +24,19 @@ from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
 from pykclient.implementation import use_compiled
 from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, MetricName, Metrics, Sensor
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Rate, SampledStat, Tally
+from pykclient.metrics import (
+    Avg,
+    CumulativeSum,
+    Max,
+    Meter,
+    MetricConfig,
+    MetricName,
+    Metrics,
+    Rate,
+    SampledStat,
+    Sensor,
+    Tally,
+)
 from pykclient.network import channel_state
 from pykclient.network.authenticator import Session
 from pykclient.network.channel_builders import ChannelBuilder, plaintext_channel_builder

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from pykclient.clock import Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
-from pykclient.metrics.stats import CumulativeSum, Meter, Rate
+from pykclient.metrics import CumulativeSum, Meter, Rate
 from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory, Loan as Loan, PoolState
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import Metrics
 
 GROUP = "producer-metrics"
 

@@ -18,7 +18,7 @@ from pykclient.errors import (
     KafkaTimeoutError,
     UseAfterForkError,
 )
-from pykclient.metrics.metrics import Metrics, SubscribedMetrics
+from pykclient.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import BufferExhaustedError
 from pykclient.log_context import LogContext
-from pykclient.metrics.kafka_metric import MetricConfig
-from pykclient.metrics.metrics import Metrics, register_app_info
-from pykclient.metrics.stats import Avg, Max
+from pykclient.metrics import Avg, Max, MetricConfig, Metrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster import ClusterResourceListeners
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Sensor
     from pykclient.network.kafka_client import KafkaClient
     from pykclient.producer.transactions.transaction_manager import TransactionManager
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.metrics.stats import Avg, CumulativeSum, Max, Meter, Tally
+from pykclient.metrics import Avg, CumulativeSum, Max, Meter, Tally
 from pykclient.reentry import HERE, is_interrupting
 
 if TYPE_CHECKING:
-    from pykclient.metrics.metrics import Metrics
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Metrics, Sensor
     from pykclient.network.kafka_client import KafkaClient
     from pykclient.network.metadata import Metadata
     from pykclient.producer.producer_batch import ProducerBatch

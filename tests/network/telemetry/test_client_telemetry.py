@@ -14,8 +14,7 @@ from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError, check_move
 from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, Metrics
-from pykclient.metrics.stats import Meter
+from pykclient.metrics import Meter, MetricConfig, Metrics
 from pykclient.network import client_telemetry as state
 from pykclient.network.api_versions import ApiVersions, NodeApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder

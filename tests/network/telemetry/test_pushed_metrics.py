@@ -16,8 +16,7 @@ from pykclient import KafkaConsumer, KafkaProducer, KafkaShareConsumer
 from pykclient.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from pykclient.aio import AIOKafkaProducer
 from pykclient.errors import IllegalArgumentError
-from pykclient.metrics import KafkaMetric, MetricName
-from pykclient.metrics.metrics import SubscribedMetrics
+from pykclient.metrics import KafkaMetric, MetricName, SubscribedMetrics
 from pykclient.network import client_telemetry
 from pykclient.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

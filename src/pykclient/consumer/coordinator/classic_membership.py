@@ -48,7 +48,7 @@ from pykclient.network.failures import group_denied
 if TYPE_CHECKING:
     from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse
     from pykclient.types import Node
 

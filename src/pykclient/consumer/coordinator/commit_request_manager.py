@@ -45,7 +45,7 @@ from pykclient.errors import (
     RetriableError,
     WakeupError,
 )
-from pykclient.metrics.sensor import Sensor
+from pykclient.metrics import Sensor
 from pykclient.network.client_request import Shortcut, UsualResponse
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import group_denied, topics_denied

@@ -41,7 +41,7 @@ from pykclient.consumer.request_manager import RequestFuture
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
-from pykclient.metrics.metrics import Metrics
+from pykclient.metrics import Metrics
 from pykclient.network.cluster import Cluster
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff

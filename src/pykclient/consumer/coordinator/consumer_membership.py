@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.consumer.values import SubscriptionPattern
     from pykclient.log_context import LogContext
-    from pykclient.metrics.sensor import Sensor
+    from pykclient.metrics import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -16,9 +16,7 @@ from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import WakeupError
 from pykclient.log_context import LogContext
-from pykclient.metrics.metrics import Metrics
-from pykclient.metrics.sensor import Sensor
-from pykclient.metrics.stats import Avg, CumulativeCount, CumulativeSum, Max, Meter, Rate, WindowedCount
+from pykclient.metrics import Avg, CumulativeCount, CumulativeSum, Max, Meter, Metrics, Rate, Sensor, WindowedCount
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, Metrics
-from pykclient.metrics.metrics import register_app_info
+from pykclient.metrics import MetricConfig, Metrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import Metrics
     from pykclient.network.exponential_backoff import ExponentialBackoff
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pykclient.metrics.stats import Avg, CumulativeCount, Max, Meter, Rate, WindowedCount
+from pykclient.metrics import Avg, CumulativeCount, Max, Meter, Rate, WindowedCount
 
 if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import Membership
-    from pykclient.metrics.metrics import Metrics
+    from pykclient.metrics import Metrics
     from pykclient.types import TopicPartition
 
 _PREFIX = "consumer-share"
