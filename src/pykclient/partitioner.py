@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pykclient.foreign_names import provide_modules
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.producer.partitioner import Partitioner as JavaPartitioner
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
 

@@ -20,9 +20,8 @@ from pykclient.consumer.fetch_session_handler import (
 )
 from pykclient.consumer.values import FetchConfig
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import ZERO_UUID
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
-from pykclient.protocol.wire import Reader, Writer
+from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
 from pykclient.types import TopicPartition
 from tests.consumer.responses import fetch_response, partition_data, topic_id
 from tests.support.examples import examples

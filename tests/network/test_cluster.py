@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from pykclient.network.cluster import ZERO_UUID, Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.protocol import message
+from pykclient.protocol.wire import ZERO_UUID
 from pykclient.types import Node, PartitionInfo, TopicPartition
 
 NODES = [Node(id, f"h{id}", 9092) for id in range(3)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.network.cluster import Cluster
+from pykclient.network.cluster_connection_states import ConnectionFailures
 from pykclient.network.failures import (
     COORDINATOR_ID_BASE,
-    ConnectionFailures,
     shown_address,
     shown_node,
     shown_node_id,
 )
+from pykclient.network.metadata import Cluster
 from pykclient.types import Node
 
 A, B = Node(1, "a", 9092), Node(2, "b", 9093)

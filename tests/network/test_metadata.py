@@ -18,8 +18,14 @@ from pykclient.errors import (
     TopicAuthorizationError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
-from pykclient.network.metadata import LeaderAndEpoch, LeaderIdAndEpoch, Metadata, MetadataRequestBuilder
+from pykclient.network.metadata import (
+    ClusterResource,
+    ClusterResourceListeners,
+    LeaderAndEpoch,
+    LeaderIdAndEpoch,
+    Metadata,
+    MetadataRequestBuilder,
+)
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.types import Node, TopicPartition
 

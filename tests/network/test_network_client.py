@@ -31,9 +31,8 @@ from pykclient.network.client_request import (
     Shortcut,
     UsualResponse,
 )
-from pykclient.network.cluster import ClusterResource, ClusterResourceListeners
 from pykclient.network.cluster_connection_states import BackoffConfig
-from pykclient.network.metadata import Metadata, MetadataRequestBuilder
+from pykclient.network.metadata import ClusterResource, ClusterResourceListeners, Metadata, MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.protocol.api_keys import ApiKeys

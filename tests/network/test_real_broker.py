@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.network.client_request import ClientResponse, RequestBuilder
-from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.metadata import MetadataRequestBuilder
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
+from pykclient.protocol.wire import ZERO_UUID
 from pykclient.types import Node, TopicPartition
 from tests.network.client import Client, client
 from tests.support.any_kafka import AnyKafka

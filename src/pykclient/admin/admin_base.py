@@ -33,11 +33,10 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics, SubscribedMetrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of, raise_if_of_signal_handler
-from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, ClusterResourceListeners
 from pykclient.pacing import SHORT_PAUSE_MS
 from pykclient.reentry import HERE, ensure_not_interrupting
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientResponse
-    from pykclient.network.cluster import ClusterResourceListeners
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
+    from pykclient.network.metadata import ClusterResourceListeners
     from pykclient.protocol.message import Response
     from pykclient.types import Node
 

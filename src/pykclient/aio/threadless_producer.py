@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.pacing import PacedCoroutines
 from pykclient.producer import open_producers, record_arguments
 from pykclient.producer.buffer_pool import BufferPool, MustWait

@@ -17,10 +17,16 @@ from pykclient.clock import FOREVER_MS
 from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, TopicAuthorizationError
-from pykclient.network.cluster import ZERO_UUID, Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import topics_denied
-from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, Metadata, MetadataRequestBuilder
+from pykclient.network.metadata import (
+    RETRY_BACKOFF_EXP_BASE,
+    RETRY_BACKOFF_JITTER,
+    ZERO_UUID,
+    Cluster,
+    Metadata,
+    MetadataRequestBuilder,
+)
 from pykclient.types import Node, PartitionInfo, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientResponse
-    from pykclient.network.cluster import ClusterResourceListeners
+    from pykclient.network.metadata import ClusterResourceListeners
     from pykclient.protocol.messages.metadata import MetadataResponse
 
 

@@ -38,10 +38,10 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.network.client_request import CORRELATION_ID_AT, Shortcut
-from pykclient.network.cluster import ZERO_UUID
 from pykclient.network.failures import COORDINATOR_ID_BASE, SPARE_ID_BASE
 from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.protocol.headers import encode_request
+from pykclient.protocol.wire import ZERO_UUID
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:

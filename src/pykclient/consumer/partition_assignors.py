@@ -13,7 +13,7 @@ from typing import Any
 
 from pykclient.config.config_def import load
 from pykclient.errors import ConfigError
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, PartitionInfo, TopicPartition
 
 #: Members revoke all partitions before they rejoin.

@@ -2,7 +2,7 @@
 
 - ``network_client``, ``client_request``: requests and responses, by node
 - ``cluster_connection_states``, ``api_versions``: the state of each node, and what it supports
-- ``metadata``, ``metadata_updater``, ``cluster``, ``host_resolver``: knowledge of the cluster, and bootstrapping
+- ``metadata``, ``metadata_updater``, ``host_resolver``: knowledge of the cluster, and bootstrapping
 - ``selector``, ``kafka_channel``, ``transport_layer``, ``channel_builders``: connections and sockets
 - ``frames``: frames without I/O
 - ``authenticator``, ``tls``, ``proxy``: SASL, TLS and proxies

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import AuthenticationError, IllegalStateError
-from pykclient.explanation import shown_duration
+from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
+from pykclient.network.client_request import InFlightRequests
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import BOOTSTRAP_ADVICE, REMINDER_INTERVAL_MS, shown_address, shown_node
 from pykclient.network.host_resolver import Lookup
+from pykclient.network.metadata import Cluster
+from pykclient.protocol.api_keys import ApiKeys
+from pykclient.types import Node
 
 DISCONNECTED: Final = "DISCONNECTED"
 CONNECTING: Final = "CONNECTING"
@@ -405,3 +412,190 @@ class ClusterConnectionStates:
     def _reset_connection_setup_timeout(self, node: _NodeConnectionState) -> None:
         node.failed_connect_attempts = 0
         node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff(0)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+#: A new reason for the same outage is logged at most this often.
+_NEW_REASON_INTERVAL_MS: Final = 10_000
+#: The most addresses that a log line names.
+_MOST_NAMED: Final = 5
+_DIGITS = re.compile(r"\d+")
+#: The most brokers that are listed.
+_MOST_BROKERS = 50
+
+
+class ConnectionFailure(NamedTuple):
+    """The last failure of an address, and when the address stopped working."""
+
+    address: str
+    reason: str
+    since_ms: int = 0
+
+    def described(self, now_ms: int) -> str:
+        """Return the address, the reason, and the duration of the outage if it is a second or more."""
+        lasted_ms = now_ms - self.since_ms
+        return f"{self.address}: {self.reason}" + (f", for {_seconds(lasted_ms)}" if lasted_ms >= 1000 else "")
+
+
+class _Outage:
+    """An address that does not work now: when it stopped working, and what has been logged."""
+
+    __slots__ = ("last_failure_ms", "since_ms", "told", "told_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = self.last_failure_ms = now_ms
+        self.told = ""  # the last reason that was logged, without its digits
+        self.told_ms = now_ms
+
+
+class ConnectionFailures:
+    """The addresses that do not work now, for error messages and for the log.
+
+    A line is logged when an address stops working and when it works again. In between, a reminder of all such addresses
+    is logged once a minute. The dict of failures is replaced, never changed, so that other threads can read it.
+
+    Thread: owner writes, any reads.
+    """
+
+    __slots__ = ("_failures", "_lost", "_outages", "_reminder_ms")
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, int], ConnectionFailure] = {}
+        self._outages: dict[tuple[str, int], _Outage] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self._reminder_ms = 0
+
+    def lost(self, node: Node) -> bool:
+        """Record that a connection broke. Return True for the first one to this address since a connection was made."""
+        address = node.host, node.port
+        is_first = address not in self._lost
+        self._lost.add(address)
+        return is_first
+
+    def record(self, node: Node, reason: str, now_ms: int, ip: str | None = None) -> bool:
+        """Record a failure. Return True if it is to be logged: a new outage, or a new reason for it."""
+        where = shown_address(node.host, node.port)
+        if ip is not None and ip != node.host:
+            where += f" ({ip})"
+        key = node.host, node.port
+        outage = self._outages.get(key)
+        if outage is None:
+            if not self._outages:
+                self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
+            outage = self._outages[key] = _Outage(now_ms)
+        self._failures = {**self._failures, key: ConnectionFailure(where, reason, outage.since_ms)}
+        outage.last_failure_ms = now_ms
+        kind = _DIGITS.sub("", reason)
+        is_first = not outage.told
+        if is_first or (kind != outage.told and now_ms - outage.told_ms >= _NEW_REASON_INTERVAL_MS):
+            outage.told, outage.told_ms = kind, now_ms
+            return True
+        return False
+
+    def reminder(self, now_ms: int) -> str:
+        """Return the text of a reminder for the log, or an empty string if none is due."""
+        if not self._outages or now_ms < self._reminder_ms:
+            return ""
+        self._reminder_ms = now_ms + REMINDER_INTERVAL_MS
+        lasting: list[str] = []
+        for address, outage in self._outages.items():
+            # After an interval without a failure, the client no longer tries to connect there.
+            if now_ms - outage.last_failure_ms < REMINDER_INTERVAL_MS:
+                failure = self._failures[address]
+                lasting.append(f"{failure.address} for {_seconds(now_ms - outage.since_ms)} ({failure.reason})")
+        return _listed(lasting)
+
+    def clear(self, node: Node, now_ms: int) -> int | None:
+        """Record that an address works.
+
+        Return the duration of its outage in milliseconds, or None if there was none.
+        """
+        key = node.host, node.port
+        self._lost.discard(key)
+        if key in self._failures:
+            self._failures = {address: failure for address, failure in self._failures.items() if address != key}
+        outage = self._outages.pop(key, None)
+        return None if outage is None else now_ms - outage.since_ms
+
+    def cover(self, nodes: Sequence[Node]) -> bool:
+        """Return True if none of the addresses of ``nodes`` works now."""
+        return all((node.host, node.port) in self._failures for node in nodes)
+
+    def unreachable(self) -> list[ConnectionFailure]:
+        """Return the last failure of each address that does not work now."""
+        return list(self._failures.values())
+
+    def of_node(self, node: Node) -> ConnectionFailure | None:
+        """Return the last failure of the node's address, or None if it works or was not tried."""
+        return self._failures.get((node.host, node.port))
+
+    def report(self, cluster: Cluster, bootstrap: Sequence[tuple[str, int]], now_ms: int) -> str:
+        """Return a sentence for an error message, such as ``2 of 3 bootstrap servers could not be reached (...)``.
+
+        Empty if every known node can be reached or was not tried.
+        """
+        failures = self._failures
+        addresses = {(node.host, node.port) for node in cluster.nodes}
+        failed = {address: failure for address, failure in failures.items() if address in addresses}
+        kind = "bootstrap servers" if cluster.is_bootstrap_configured else "brokers"
+        if not failed:
+            addresses, kind = set(bootstrap), "bootstrap servers"
+            failed = {address: failure for address, failure in failures.items() if address in addresses}
+        if not failed:
+            return self._report_of_lost(addresses) if cluster.is_bootstrap_configured else ""
+        details = _listed([failure.described(now_ms) for failure in failed.values()])
+        report = f"{len(failed)} of {len(addresses)} {kind} could not be reached ({details})"
+        if kind == "bootstrap servers" and len(failed) == len(addresses):
+            report += f". {BOOTSTRAP_ADVICE}"
+        if kind == "brokers" and not failed.keys() & set(bootstrap):
+            report += (
+                ". The bootstrap servers gave these addresses: "
+                "check that the brokers' advertised.listeners can be reached from here"
+            )
+        return report
+
+    def _report_of_lost(self, addresses: set[tuple[str, int]]) -> str:
+        """Return a sentence about the addresses that accept connections, and close them before they give metadata."""
+        lost = [shown_address(*address) for address in sorted(addresses & self._lost)]
+        if not lost:
+            return ""
+        return (
+            f"{len(lost)} of {len(addresses)} bootstrap servers closed the connection before they answered a request "
+            f"for metadata ({_listed(lost)}). Does the listener expect TLS or SASL? Check security.protocol"
+        )
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms // 1000} s"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return "; ".join(texts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def explain_connections(
+    nodes: Mapping[str, Node],
+    states: ClusterConnectionStates,
+    in_flight: InFlightRequests,
+    failures: ConnectionFailures,
+    now_ms: int,
+) -> list[str]:
+    """Return a line for each node: the state of its connection, its requests in flight, and its last failure."""
+    lines: list[str] = []
+    for id, node in list(nodes.items())[:_MOST_BROKERS]:
+        line = f"{shown_node(node)}: {states.explain(id, now_ms)}"
+        requests = in_flight.of_node(id)
+        if requests:
+            oldest = requests[0]
+            name = ApiKeys.name_of(oldest.request.api_key)
+            since = shown_duration(now_ms - oldest.send_ms)
+            line += f"; {counted(len(requests), 'request')} in flight, the oldest ({name}) for {since}"
+        failure = failures.of_node(node)
+        if failure is not None:
+            line += f"; failing for {shown_duration(now_ms - failure.since_ms)}: {failure.reason}"
+        lines.append(line)
+    if len(nodes) > _MOST_BROKERS:
+        lines.append(f"and {len(nodes) - _MOST_BROKERS} more")
+    return lines or ["none: no connection has been needed yet"]

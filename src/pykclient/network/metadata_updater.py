@@ -15,9 +15,8 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import Cluster
 from pykclient.network.failures import REMINDER_INTERVAL_MS, shown_node
-from pykclient.network.metadata import Metadata, MetadataRequestAndVersion
+from pykclient.network.metadata import Cluster, Metadata, MetadataRequestAndVersion
 from pykclient.types import Node
 
 if TYPE_CHECKING:

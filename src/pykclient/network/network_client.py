@@ -33,11 +33,14 @@ from pykclient.network.client_request import (
     Shortcut,
 )
 from pykclient.network.client_telemetry import ClientTelemetry
-from pykclient.network.cluster_connection_states import BackoffConfig, ClusterConnectionStates
-from pykclient.network.failures import (
+from pykclient.network.cluster_connection_states import (
+    BackoffConfig,
+    ClusterConnectionStates,
     ConnectionFailures,
-    cause_of,
     explain_connections,
+)
+from pykclient.network.failures import (
+    cause_of,
     raise_if_of_signal_handler,
     reason_of,
     setup_failure,

@@ -46,7 +46,7 @@ from pykclient.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.network.cluster import Cluster
+    from pykclient.network.metadata import Cluster
     from pykclient.producer.record_accumulator import RecordAccumulator
 
 

@@ -9,7 +9,7 @@ from pykclient.explanation import counted, page, shown_duration, shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pykclient.network.cluster import Cluster
+    from pykclient.network.metadata import Cluster
     from pykclient.producer.producer_batch import ProducerBatch
     from pykclient.producer.producer_components import ProducerComponents
     from pykclient.types import TopicPartition

@@ -10,10 +10,10 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Avg, Max, MetricConfig, Metrics, register_app_info
 from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-from pykclient.network.cluster import ClusterResourceListeners
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of
+from pykclient.network.metadata import ClusterResourceListeners
 from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, RowBacklog, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner

@@ -9,8 +9,7 @@ from pykclient import errors
 from pykclient.clock import Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import ClusterResourceListeners
-from pykclient.network.metadata import Metadata
+from pykclient.network.metadata import ClusterResourceListeners, Metadata
 from pykclient.reentry import HERE
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pykclient.clock import FOREVER_MS, Clock
 from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
-from pykclient.network.cluster import Cluster
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import raise_if_of_signal_handler
+from pykclient.network.metadata import Cluster
 from pykclient.producer.batch_register import BatchRegister
 from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
 from pykclient.producer.future import OnDelivery, ProduceRequestResult

@@ -19,7 +19,7 @@ from pykclient.errors import (
     UseAfterForkError,
 )
 from pykclient.implementation import use_compiled
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import record_arguments
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, run_listeners

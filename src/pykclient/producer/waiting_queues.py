@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.outbox import FULL, MOST_OUTDATED, QueuesOfNode, QueueState, file_queues
 from pykclient.producer.partitioner.partitioners import BuiltInPartitioner

@@ -15,7 +15,7 @@ from pykclient.consumer.partition_assignors import (
     Subscription,
 )
 from pykclient.consumer.sticky_assignor import StickyAssignor, serialize_member_data
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.types import Node, PartitionInfo, TopicPartition
 
 

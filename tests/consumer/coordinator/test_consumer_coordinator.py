@@ -25,7 +25,7 @@ from pykclient.errors import (
     TopicAuthorizationError,
     WakeupError,
 )
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 from tests.consumer.coordinator.harness import (
     ILLEGAL_GENERATION,

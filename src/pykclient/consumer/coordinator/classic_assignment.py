@@ -25,7 +25,7 @@ from pykclient.consumer.partition_assignors import (
     Subscription,
 )
 from pykclient.errors import ConfigError, IllegalStateError, RemoteProtocolError
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.wire import BytesLike, Reader, Writer

@@ -58,9 +58,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.request_manager import RequestFuture
     from pykclient.log_context import LogContext
-    from pykclient.network.cluster import Cluster
     from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.network.metadata import Metadata
+    from pykclient.network.metadata import Cluster, Metadata
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
     from pykclient.types import ConsumerGroupMetadata, TopicPartition

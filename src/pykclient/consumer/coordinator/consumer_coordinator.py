@@ -42,9 +42,9 @@ from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.cluster import Cluster
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.request_manager import RequestFuture
-    from pykclient.network.cluster import Cluster
+    from pykclient.network.metadata import Cluster
 
 
 class _Reconciliation:

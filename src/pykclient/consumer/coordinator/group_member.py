@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.partition_assignors import ConsumerPartitionAssignor
     from pykclient.consumer.request_manager import RequestFuture, RequestManager
     from pykclient.consumer.values import ConsumerInterceptors
-    from pykclient.network.cluster import Cluster
     from pykclient.network.exponential_backoff import ExponentialBackoff
+    from pykclient.network.metadata import Cluster
     from pykclient.types import ConsumerGroupMetadata
 
 

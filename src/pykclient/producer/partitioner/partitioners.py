@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from pykclient.errors import IllegalArgumentError
-from pykclient.network.cluster import Cluster
+from pykclient.network.metadata import Cluster
 from pykclient.producer.outbox import StickyPartitionInfo as StickyPartitionInfo, StickyState
 from pykclient.producer.partitioner.hashing import POSITIVE, crc32, fnv1a, murmur2
 from pykclient.reentry import HERE
