@@ -14,7 +14,7 @@ from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.log_context import LogContext
-from pykclient.network.api_versions import NodeApiVersions
+from pykclient.network.cluster_connection_states import NodeApiVersions
 from pykclient.network.environment import SystemEnvironment
 from pykclient.network.metadata import Metadata
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse

@@ -18,7 +18,7 @@ from pykclient.consumer.subscription_state import FetchPosition, SubscriptionSta
 from pykclient.consumer.values import AutoOffsetResetStrategy, FetchConfig
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.api_versions import ApiVersions, NodeApiVersions
+from pykclient.network.cluster_connection_states import ApiVersions, NodeApiVersions
 from pykclient.protocol.messages.fetch import FetchResponse
 from pykclient.types import Node, TopicPartition
 from tests.consumer.responses import fetch_response, metadata_response

@@ -19,7 +19,7 @@ from pykclient.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from pykclient.network.api_versions import NodeApiVersions
+from pykclient.network.cluster_connection_states import NodeApiVersions
 from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.types import Headers, TopicPartition
 from tests.consumer.harness import TOPIC, TP0, TP1, Harness, offsets, values

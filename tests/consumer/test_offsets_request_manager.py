@@ -22,7 +22,7 @@ from pykclient.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
-from pykclient.network.api_versions import ApiVersions
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.metadata import LeaderAndEpoch
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest

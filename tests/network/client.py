@@ -9,9 +9,9 @@ from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.metadata import Metadata
 from pykclient.network.network_client import NetworkClient
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import UnsupportedVersionError
-from pykclient.network.api_versions import ApiVersionRange, ApiVersions, NodeApiVersions
+from pykclient.network.cluster_connection_states import ApiVersionRange, ApiVersions, NodeApiVersions
 from pykclient.protocol.api_keys import ApiKeys
 
 

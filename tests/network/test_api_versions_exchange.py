@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykclient.network.api_versions import node_api_versions, parse_api_versions_response
+from pykclient.network.cluster_connection_states import node_api_versions, parse_api_versions_response
 from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.api_versions import ApiVersionsResponse
 

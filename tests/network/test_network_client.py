@@ -21,7 +21,6 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.metrics import Tally
 from pykclient.network import channel_state
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import (
     ClientRequest,
     ClientResponse,
@@ -31,7 +30,7 @@ from pykclient.network.client_request import (
     Shortcut,
     UsualResponse,
 )
-from pykclient.network.cluster_connection_states import BackoffConfig
+from pykclient.network.cluster_connection_states import ApiVersions, BackoffConfig
 from pykclient.network.metadata import ClusterResource, ClusterResourceListeners, Metadata, MetadataRequestBuilder
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig

@@ -10,8 +10,8 @@ from typing import Any
 from pykclient.clock import FOREVER_MS
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_request import ClientRequest
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import MetadataSnapshot, PartitionMetadata
 from pykclient.producer.buffer_pool import BufferPool

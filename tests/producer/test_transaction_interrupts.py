@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.errors import IllegalStateError, InvalidTxnStateError, ProducerFencedError
-from pykclient.network.api_versions import NodeApiVersions
+from pykclient.network.cluster_connection_states import NodeApiVersions
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.protocol.api_keys import ApiKeys

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from pykclient.errors import BrokerError
-from pykclient.network.api_versions import NodeApiVersions
+from pykclient.network.cluster_connection_states import NodeApiVersions
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.transactions.transaction_manager import TransactionManager
 from pykclient.producer.transactions.transactional_calls import PreparedTxnState, TransactionalRequestResult

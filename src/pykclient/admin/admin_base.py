@@ -31,8 +31,8 @@ from pykclient.errors import (
 )
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics, SubscribedMetrics, register_app_info
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of, raise_if_of_signal_handler

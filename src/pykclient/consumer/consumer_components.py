@@ -25,8 +25,8 @@ from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerIntercept
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics, register_app_info
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.failures import principal_of
 from pykclient.network.kafka_client import KafkaClient

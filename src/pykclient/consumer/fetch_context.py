@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
-    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.cluster_connection_states import ApiVersions
     from pykclient.network.metadata import Metadata
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pykclient.consumer.subscription_state import LogTruncation
     from pykclient.consumer.values import AutoOffsetResetStrategy
     from pykclient.log_context import PrefixLogger
-    from pykclient.network.api_versions import ApiVersions
     from pykclient.network.client_request import ClientResponse
+    from pykclient.network.cluster_connection_states import ApiVersions
     from pykclient.protocol.messages.list_offsets import ListOffsetsResponse
     from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 

@@ -1,7 +1,7 @@
 """Connections, frames, nodes and metadata; nothing specific to producing or consuming.
 
 - ``network_client``, ``client_request``: requests and responses, by node
-- ``cluster_connection_states``, ``api_versions``: the state of each node, and what it supports
+- ``cluster_connection_states``: the state of each node, and what it supports
 - ``metadata``, ``metadata_updater``, ``host_resolver``: knowledge of the cluster, and bootstrapping
 - ``selector``, ``kafka_channel``, ``transport_layer``, ``channel_builders``: connections and sockets
 - ``frames``: frames without I/O

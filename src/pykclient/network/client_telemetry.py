@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pykclient.clock import Signal
     from pykclient.log_context import LogContext
     from pykclient.metrics import KafkaMetric, MetricName, Metrics
-    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.cluster_connection_states import ApiVersions
     from pykclient.network.kafka_client import LeastLoadedNode
     from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
     from pykclient.protocol.messages.push_telemetry import PushTelemetryResponse

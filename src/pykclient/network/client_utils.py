@@ -12,9 +12,8 @@ from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import ConfigError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics, Sensor
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_telemetry import ClientTelemetry
-from pykclient.network.cluster_connection_states import BackoffConfig
+from pykclient.network.cluster_connection_states import ApiVersions, BackoffConfig
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.failures import reason_of, shown_address
 from pykclient.network.host_resolver import DefaultHostResolver, HostResolver, Lookup

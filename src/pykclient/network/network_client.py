@@ -22,7 +22,6 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.metrics import Sensor, Tally
 from pykclient.network import channel_state
-from pykclient.network.api_versions import ApiVersions, api_versions_request, fallback_version, node_api_versions
 from pykclient.network.channel_state import ChannelState
 from pykclient.network.client_request import (
     ClientRequest,
@@ -34,10 +33,14 @@ from pykclient.network.client_request import (
 )
 from pykclient.network.client_telemetry import ClientTelemetry
 from pykclient.network.cluster_connection_states import (
+    ApiVersions,
     BackoffConfig,
     ClusterConnectionStates,
     ConnectionFailures,
+    api_versions_request,
     explain_connections,
+    fallback_version,
+    node_api_versions,
 )
 from pykclient.network.failures import (
     cause_of,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pykclient.errors import BufferExhaustedError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Avg, Max, MetricConfig, Metrics, register_app_info
-from pykclient.network.api_versions import ApiVersions
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from pykclient.errors import check_move
 from pykclient.log_context import LogContext
-from pykclient.network.api_versions import ApiVersions
-from pykclient.network.cluster_connection_states import BackoffConfig
+from pykclient.network.cluster_connection_states import ApiVersions, BackoffConfig
 from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.testing.config import BrokerConfig

@@ -16,9 +16,9 @@ from pykclient.errors import IllegalStateError, check_move
 from pykclient.log_context import LogContext
 from pykclient.metrics import Meter, MetricConfig, Metrics
 from pykclient.network import client_telemetry as state
-from pykclient.network.api_versions import ApiVersions, NodeApiVersions
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.network.client_telemetry import DEFAULT_PUSH_INTERVAL_MS, ClientTelemetry, Point, encode_metrics
+from pykclient.network.cluster_connection_states import ApiVersions, NodeApiVersions
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

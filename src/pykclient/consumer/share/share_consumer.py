@@ -36,7 +36,7 @@ from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics, register_app_info
-from pykclient.network.api_versions import ApiVersions
+from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of, raise_if_of_signal_handler

@@ -42,7 +42,7 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.network.api_versions import ApiVersions
+    from pykclient.network.cluster_connection_states import ApiVersions
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.producer.produce_messages import PartitionResponse
     from pykclient.producer.sender_thread import SenderThread
