@@ -22,11 +22,11 @@ from pykclient.network.failures import topics_denied
 from pykclient.network.metadata import (
     RETRY_BACKOFF_EXP_BASE,
     RETRY_BACKOFF_JITTER,
-    ZERO_UUID,
     Cluster,
     Metadata,
     MetadataRequestBuilder,
 )
+from pykclient.protocol.wire import ZERO_UUID
 from pykclient.types import Node, PartitionInfo, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
