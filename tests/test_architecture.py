@@ -68,7 +68,7 @@ DECIDERS = {
     "consumer/consumer_metadata.py",
     "producer/batch_register.py",
     "producer/producer_batch.py",
-    "producer/produce_response.py",
+    "producer/produce_requests.py",
     "producer/sender.py",
     "producer/transactions/producer_id_manager.py",
     "producer/transactions/transaction_state.py",

@@ -14,7 +14,7 @@ from tests.support.examples import examples
 from tests.support.twins import load
 
 MODULES = (
-    "pykclient.producer.produce_messages",
+    "pykclient.producer.produce_requests",
     "pykclient.producer.record_accumulator",
     "pykclient.producer.transactions.producer_id_manager",
     "pykclient.producer.waiting_queues",
@@ -120,7 +120,7 @@ class World:
                 indexes = [*indexes[1:], 77]
             written = [(index, 0, offset, self.rng.choice((-1, 5)), 0, 1, 0, 0) for index in indexes]
             topic = ("", self.twin["harness"].TOPIC_ID, written)
-            body = self.twin["produce_messages"].WrittenResponse([topic], 0)
+            body = self.twin["produce_requests"].WrittenResponse([topic], 0)
         elif how < 0.9:
             codes = {self._tp(index): (self.rng.choice((0, 6, 7, 10, 45, 46, 87, 3)), offset) for index in indexes}
             body = self.twin["harness"].produce_response(codes)
@@ -214,7 +214,7 @@ def test_usual_batches_take_compiled_path(twins: tuple[Twin, Twin], monkeypatch:
                 message = request.request_builder.build(request.request_builder.latest_allowed_version)
                 written = [(each.index, 0, 0, -1, 0, 1, 0, 0) for each in message.topic_data[0].partition_data]
                 topic = ("", twin["harness"].TOPIC_ID, written)
-                world.h.client.respond_to_request(request, twin["produce_messages"].WrittenResponse([topic], 0))
+                world.h.client.respond_to_request(request, twin["produce_requests"].WrittenResponse([topic], 0))
 
     for _ in range(2):  # the first batch of a partition is not usual
         send_to_all()

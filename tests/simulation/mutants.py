@@ -103,7 +103,7 @@ _PRODUCER = (
     ),
     Mutant(
         "a refused batch counts as acknowledged",
-        "producer/produce_response",
+        "producer/produce_requests",
         "        if error is None:\n",
         "        if error is None or isinstance(error, NotLeaderOrFollowerError):\n",
     ),

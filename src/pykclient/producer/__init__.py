@@ -4,7 +4,7 @@
 - ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: the way of a record to a batch
 - ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``, ``waiting_queues``: batches, and when
   they are due
-- ``sender``, ``produce_messages``, ``produce_response``, ``batch_register``: requests, and what becomes of batches
+- ``sender``, ``produce_requests``, ``batch_register``: requests, and what becomes of batches
 - ``sender_thread``: the threads that run the sender
 - ``transactions``: producer ids and transactions; ``future``, ``columns``: results, and sends by columns
 """

@@ -23,8 +23,12 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.failures import raise_if_of_signal_handler, shown_node
 from pykclient.network.kafka_client import KafkaClient
-from pykclient.producer.produce_messages import BatchesRequest, ProduceRequestBuilder, ProduceTemplate
-from pykclient.producer.produce_response import ProduceResponseHandler
+from pykclient.producer.produce_requests import (
+    BatchesRequest,
+    ProduceRequestBuilder,
+    ProduceResponseHandler,
+    ProduceTemplate,
+)
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
 from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS, SenderMetrics

@@ -37,7 +37,6 @@ from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.producer.outbox import Outbox
-    from pykclient.producer.produce_messages import PartitionResponse
     from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 
 NO_LAST_ACKED_SEQUENCE_NUMBER = -1
@@ -350,7 +349,7 @@ class SequenceNumbers(ABC):
         else:
             self.mark_sequence_unresolved(batch)
 
-    def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:
+    def can_retry(self, batch: ProducerBatch, error: Exception, log_start_offset: int) -> bool:
         """Return whether ``batch`` may be retried; request an epoch bump if its numbers no longer fit."""
         topic_partition = batch.topic_partition
         if isinstance(error, InvalidProducerEpochError) and batch.sequence_has_been_reset:
@@ -358,7 +357,7 @@ class SequenceNumbers(ABC):
         if isinstance(error, UnknownProducerIdError):
             # Without the log start offset it is unknown what was lost: retry until the broker reports it. A batch that
             # was renumbered meanwhile fails only because of its old number.
-            if response.log_start_offset != NO_OFFSET and not batch.sequence_has_been_reset:
+            if log_start_offset != NO_OFFSET and not batch.sequence_has_been_reset:
                 self.request_epoch_bump(topic_partition)
             return True
         if isinstance(error, OutOfOrderSequenceError):

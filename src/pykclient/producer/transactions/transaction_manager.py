@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.network.cluster_connection_states import ApiVersions
     from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.producer.produce_messages import PartitionResponse
     from pykclient.producer.sender_thread import SenderThread
     from pykclient.producer.transactions.transaction_steps import Outcome, TxnStep
     from pykclient.protocol.messages.end_txn import EndTxnResponse
@@ -587,7 +586,7 @@ class TransactionManager(TransactionalCalls):
         else:
             self.transition_to_abortable_error(error)
 
-    def can_retry(self, batch: ProducerBatch, error: Exception, response: PartitionResponse) -> bool:  # noqa: ARG002
+    def can_retry(self, batch: ProducerBatch, error: Exception, log_start_offset: int) -> bool:  # noqa: ARG002
         """Return whether ``batch`` may be retried."""
         if isinstance(error, OutOfOrderSequenceError):
             if isinstance(error, UnknownProducerIdError) or batch.may_be_written:
