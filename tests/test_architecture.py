@@ -72,7 +72,6 @@ DECIDERS = {
     "producer/sender.py",
     "producer/transactions/producer_id_manager.py",
     "producer/transactions/transaction_state.py",
-    "producer/waiting_queues.py",
 }
 #: Calls that only look like waits.
 DECIDING = {

@@ -14,6 +14,7 @@ from pykclient.network.client_request import ClientRequest
 from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import MetadataSnapshot, PartitionMetadata
+from pykclient.producer.batch_register import AccumulatorConfig, NodeQueues
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, OnDelivery
 from pykclient.producer.producer_batch import ProducerBatch
@@ -25,7 +26,6 @@ from pykclient.producer.sender_thread import SenderDriver, SenderThread
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.producer.transactions.transaction_manager import TransactionManager
 from pykclient.producer.transactions.transactional_calls import TransactionalSettings
-from pykclient.producer.waiting_queues import AccumulatorConfig, NodeQueues
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -12,12 +12,12 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.errors import BufferExhaustedError, IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.metadata import MetadataSnapshot
+from pykclient.producer.batch_register import AccumulatorConfig, AppendResult
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata
 from pykclient.producer.producer_batch import ABORTED, ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
-from pykclient.producer.waiting_queues import AccumulatorConfig, AppendResult
 from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords
 from pykclient.types import TopicPartition
 from tests.producer.harness import TOPIC, TP0, TP1, nodes_due, snapshot

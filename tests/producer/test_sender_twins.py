@@ -17,7 +17,7 @@ MODULES = (
     "pykclient.producer.produce_requests",
     "pykclient.producer.record_accumulator",
     "pykclient.producer.transactions.producer_id_manager",
-    "pykclient.producer.waiting_queues",
+    "pykclient.producer.batch_register",
     "pykclient.record.compression",
     "pykclient.record.compression_type",
     "pykclient.record.record_batch",

@@ -37,7 +37,7 @@ _PRODUCER = (
     ),
     Mutant(
         "a partition is never unmuted",
-        "producer/waiting_queues",
+        "producer/batch_register",
         "            del self.muted[queue.topic_partition]\n",
         "            pass\n",
     ),

@@ -2,9 +2,9 @@
 
 - ``kafka_producer``, ``producer_components``: the public class, and the creation of its parts
 - ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: the way of a record to a batch
-- ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``, ``waiting_queues``: batches, and when
-  they are due
-- ``sender``, ``produce_requests``, ``batch_register``: requests, and what becomes of batches
+- ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``: batches
+- ``batch_register``: where each batch is, and when it is due
+- ``sender``, ``produce_requests``: requests, and what becomes of batches
 - ``sender_thread``: the threads that run the sender
 - ``transactions``: producer ids and transactions; ``future``, ``columns``: results, and sends by columns
 """

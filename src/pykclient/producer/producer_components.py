@@ -14,6 +14,7 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of
 from pykclient.network.metadata import ClusterResourceListeners
+from pykclient.producer.batch_register import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, RowBacklog, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner
@@ -27,7 +28,6 @@ from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
-from pykclient.producer.waiting_queues import AccumulatorConfig
 from pykclient.record import Compression, CompressionType
 from pykclient.serialization import Serializer, serializer_for
 

@@ -14,23 +14,23 @@ from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.network.metadata import Cluster
-from pykclient.producer.batch_register import BatchRegister
-from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
-from pykclient.producer.future import OnDelivery, ProduceRequestResult
-from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, drain_queues
-from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, StickyPartitionInfo
-from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.sender_thread import SenderThread
-from pykclient.producer.waiting_queues import (
+from pykclient.producer.batch_register import (
     AccumulatorConfig,
     AppendResult,
     AppendRowsResult,
+    BatchRegister,
     NodeLatencyStats,
     NodeQueues,
     PartitionQueue,
     TopicInfo,
     WaitingQueues,
 )
+from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
+from pykclient.producer.future import OnDelivery, ProduceRequestResult
+from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, drain_queues
+from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.sender_thread import SenderThread
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.memory_records_builder import BORROWED_AT_ONCE
 from pykclient.record.record_batch import (

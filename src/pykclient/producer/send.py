@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykclient.config.producer_config import ProducerConfig
+    from pykclient.producer.batch_register import PartitionQueue, TopicInfo
     from pykclient.producer.interceptors import ProducerInterceptors
     from pykclient.producer.partitioner import Partitioner
     from pykclient.producer.producer_components import ProducerComponents
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from pykclient.producer.record_accumulator import RecordAccumulator
     from pykclient.producer.sender import Sender
     from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
-    from pykclient.producer.waiting_queues import PartitionQueue, TopicInfo
 
 #: Upper bound, in bytes, of what a batch of one record without headers adds to its key and value.
 RECORD_OVERHEAD: Final = 128

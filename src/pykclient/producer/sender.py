@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.metadata import MetadataSnapshot
+    from pykclient.producer.batch_register import NodeQueues
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.producer.transactions.transaction_steps import TxnStep
-    from pykclient.producer.waiting_queues import NodeQueues
 
 RUNNING: Final = "RUNNING"
 DRAINING: Final = "DRAINING"
