@@ -13,10 +13,10 @@ from hypothesis import given, strategies as st
 
 from pykclient.errors import ConfigError, IllegalArgumentError
 from pykclient.network.metadata import Cluster
+from pykclient.producer.batch_register import BuiltInPartitioner
 from pykclient.producer.partitioner import CallablePartitioner, Partitioner, resolve_partitioner
 from pykclient.producer.partitioner.hashing import POSITIVE, fnv1a, murmur2, murmur2_cached
 from pykclient.producer.partitioner.partitioners import (
-    BuiltInPartitioner,
     RandomPartitioner,
     RoundRobinPartitioner,
     UniformStickyPartitioner,

@@ -19,6 +19,7 @@ from pykclient.producer.batch_register import (
     AppendResult,
     AppendRowsResult,
     BatchRegister,
+    BuiltInPartitioner,
     NodeLatencyStats,
     NodeQueues,
     PartitionQueue,
@@ -27,8 +28,7 @@ from pykclient.producer.batch_register import (
 )
 from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
 from pykclient.producer.future import OnDelivery, ProduceRequestResult
-from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, drain_queues
-from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, StickyPartitionInfo
+from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, StickyPartitionInfo, drain_queues
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder

@@ -14,9 +14,9 @@ from typing import Any
 from pykclient.argument_values import shown
 from pykclient.errors import ConfigError
 from pykclient.producer.partitioner.hashing import murmur2
-from pykclient.producer.partitioner.partitioners import BuiltInPartitioner, CallablePartitioner, Partitioner
+from pykclient.producer.partitioner.partitioners import CallablePartitioner, Partitioner
 
-__all__ = ["BuiltInPartitioner", "CallablePartitioner", "Partitioner", "murmur2", "resolve_partitioner"]
+__all__ = ["CallablePartitioner", "Partitioner", "murmur2", "resolve_partitioner"]
 
 #: The names under which clients know the built-in partitioner's behaviour.
 _BUILT_IN = frozenset({"DefaultPartitioner", "StickyPartitioner", "BuiltInPartitioner", "default"})
