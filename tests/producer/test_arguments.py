@@ -14,9 +14,8 @@ import pytest
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.metrics import KafkaMetric, MetricName
-from pykclient.producer import record_arguments
 from pykclient.producer.columns import BatchFuture
-from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.future import FutureRecordMetadata, milliseconds, signed_milliseconds
 from pykclient.producer.interceptors import ProducerInterceptor
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.transactions.transactional_calls import PreparedTxnState
@@ -193,7 +192,7 @@ def test_close_refuses_hostile_timeouts(make: Make) -> None:
     refused = []
     for value in HOSTILE:
         try:
-            record_arguments.milliseconds(value)
+            milliseconds(value)
         except IllegalArgumentError:
             refused.append(value)
             with pytest.raises(IllegalArgumentError, match="timeout"):
@@ -299,8 +298,8 @@ def test_timeouts_are_converted_to_milliseconds() -> None:
         (0, 0),
         (-0.0, 0),
     ):
-        assert record_arguments.milliseconds(given) == timeout_ms
-    assert record_arguments.signed_milliseconds(-0.0001) < 0
+        assert milliseconds(given) == timeout_ms
+    assert signed_milliseconds(-0.0001) < 0
 
 
 def test_interceptor_returning_none_is_logged_and_ignored(make: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from pykclient.errors import IllegalStateError
 from pykclient.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.pacing import Pace, PacedCoroutines
-from pykclient.producer.record_arguments import milliseconds as in_seconds
+from pykclient.producer.future import milliseconds as in_seconds
 
 if TYPE_CHECKING:
     from typing import Self

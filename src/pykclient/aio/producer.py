@@ -46,7 +46,7 @@ from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, Pace, one_iteration
 from pykclient.producer import record_arguments
 from pykclient.producer.buffer_pool import MustWait
-from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.record_arguments import call_serializer, checked_serialized, serialization_failed
 from pykclient.producer.transactions.transactional_methods import NO_TRANSACTIONS, timed_out
@@ -667,7 +667,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
         producer = self._usable()
-        timeout_ms = producer.max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        timeout_ms = producer.max_block_ms if timeout is None else milliseconds(timeout)
         telemetry = enabled(producer.components.client.telemetry)
         with telemetry.awaited(producer.components.clock.new_signal()):
             self._driver.wake()
@@ -753,7 +753,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             IllegalArgumentError: ``timeout`` is negative, or not a number.
             IllegalStateError: this is another loop than that of ``start``, which is still open.
         """
-        timeout_ms = record_arguments.milliseconds(timeout)
+        timeout_ms = milliseconds(timeout)
         checked_flag(keep_transaction, "keep_transaction")
         producer = self._producer
         if producer is None or isinstance(producer.refusal, UseAfterForkError):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.network.metadata import Cluster
 from pykclient.pacing import PacedCoroutines
-from pykclient.producer import open_producers, record_arguments
+from pykclient.producer import open_producers
 from pykclient.producer.buffer_pool import BufferPool, MustWait
-from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.producer_components import ProducerComponents
@@ -363,7 +363,7 @@ class TransactionalCoroutines(PacedCoroutines):
         if manager is None:
             # The text begins as aiokafka's.
             raise IllegalStateError(f"You need to configure transaction_id to use transactions: {NO_TRANSACTIONS}")
-        return manager, producer.max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        return manager, producer.max_block_ms if timeout is None else milliseconds(timeout)
 
     async def _result(self, manager: TransactionManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""

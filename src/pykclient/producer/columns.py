@@ -18,16 +18,11 @@ from pykclient.errors import (
     RecordTooLargeError,
 )
 from pykclient.producer.buffer_pool import MustWait
-from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, run_listeners
+from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, run_listeners, signed_milliseconds
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
 from pykclient.producer.outbox import NO_OFFSET
 from pykclient.producer.partitioner.hashing import hash_partitions
-from pykclient.producer.record_arguments import (
-    checked_headers,
-    checked_partition,
-    checked_timestamp,
-    signed_milliseconds,
-)
+from pykclient.producer.record_arguments import checked_headers, checked_partition, checked_timestamp
 from pykclient.record import arrow
 from pykclient.record.default_record import encode_headers
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pykclient.argument_values import check_callable
+from pykclient.argument_values import check_callable, plain_number, shown
 from pykclient.clock import FOREVER_MS, Signal
-from pykclient.errors import KafkaError, KafkaTimeoutError, RetriableError
+from pykclient.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.producer.outbox import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -22,7 +22,6 @@ from pykclient.producer.outbox import (
     new_lock,
     put_last_first,
 )
-from pykclient.producer.record_arguments import signed_milliseconds
 from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import (
     RecordMetadata as RecordMetadata,  # kafka-python's programs import it from this module
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 
 
 _NO_HEADER_SIZE = -1
+
+#: Whole seconds below this need no further check.
+_UNUSUAL_S: Final = 1_000_000_000
 
 #: ``RecordMetadata`` of a tuple of all fields, without a call of Python code.
 _new_metadata: Callable[[tuple[object, ...]], RecordMetadata] = partial(tuple.__new__, RecordMetadata)
@@ -51,6 +53,41 @@ Entry = tuple["FutureRecordMetadata", Callable[..., object], bool]
 #: A waiting thread wakes the sender this often: the thread that should have done so may have been interrupted by a
 #: signal handler, possibly the one that is waiting here.
 _LONGEST_WAIT_MS = 500
+
+
+def milliseconds(timeout: object) -> int:
+    """Convert a timeout in seconds to milliseconds, rounded down; None and infinity become FOREVER_MS.
+
+    Raises:
+        IllegalArgumentError: it is not a number, is NaN, or is negative.
+    """
+    timeout_ms = signed_milliseconds(timeout)
+    if timeout_ms < 0:
+        raise IllegalArgumentError(f"timeout = {shown(timeout)}: a timeout must not be negative")
+    return timeout_ms
+
+
+def signed_milliseconds(timeout: object) -> int:
+    """Convert a timeout like ``milliseconds``, but accept negative ones, which mean that no time is left.
+
+    Raises:
+        IllegalArgumentError: it is not a number, or is NaN.
+    """
+    if type(timeout) is int and 0 <= timeout < _UNUSUAL_S:
+        return timeout * 1000
+    if timeout is None:
+        return FOREVER_MS
+    try:
+        seconds = timeout if type(timeout) is float or type(timeout) is int else plain_number(timeout)
+    except TypeError:
+        raise IllegalArgumentError(
+            f"timeout is {shown(timeout)}; it must be a number of seconds, or None to wait without bound"
+        ) from None
+    if seconds != seconds:  # noqa: PLR0124 - NaN; isnan() does not take every int
+        raise IllegalArgumentError("timeout = nan: a timeout is a number of seconds, or None to wait without bound")
+    if seconds >= FOREVER_MS / 1000:
+        return FOREVER_MS
+    return -1 if seconds < 0 else int(seconds * 1000)
 
 
 class BatchDelivery(SharedDelivery):

@@ -23,6 +23,7 @@ from pykclient.network.environment import Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
+from pykclient.producer.future import milliseconds
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import FORKED, SendMethods, SendPath, SendState, TopicWait
 from pykclient.producer.sender_thread import SenderDriver
@@ -341,7 +342,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
             KafkaError: a callback called this method, and would wait for itself.
         """
         self._ensure_usable()
-        timeout_ms = record_arguments.milliseconds(timeout)
+        timeout_ms = milliseconds(timeout)
         if self._components.sender_thread.is_current:
             raise KafkaError("flush() was called by a callback or a signal handler: it would wait for itself")
         ensure_not_interrupting("flush()")
@@ -397,7 +398,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
             KafkaError: a callback made this call, and would keep the answer from being read.
         """
         self._ensure_usable()
-        timeout_ms = self._max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        timeout_ms = self._max_block_ms if timeout is None else milliseconds(timeout)
         telemetry = enabled(self._components.client.telemetry)
         ensure_not_interrupting("client_instance_id()")
         if timeout_ms and self._components.sender_thread.is_current and telemetry.client_instance_id is None:
@@ -447,7 +448,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
                 background. Call ``close`` again outside of the handler to wait for that.
             IllegalArgumentError: ``timeout`` is negative, or not a number.
         """
-        timeout_ms = record_arguments.milliseconds(timeout)
+        timeout_ms = milliseconds(timeout)
         checked_flag(keep_transaction, "keep_transaction")
         if self._refusal == FORKED:
             return

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pykclient.argument_values import check_callable, plain_number, shown, whole_number
+from pykclient.argument_values import check_callable, shown, whole_number
 from pykclient.caused_errors import caused_by, innermost
-from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalArgumentError, RecordTooLargeError, SerializationError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAX_INT32, MAX_INT64, estimate_size_in_bytes_upper_bound
 from pykclient.serialization import BYTES, CallableSerializer, Serde, Serializer, definition_of
@@ -17,44 +16,6 @@ if TYPE_CHECKING:
 
     from pykclient.record import Compression
     from pykclient.types import Headers
-
-#: Whole seconds below this need no further check.
-_UNUSUAL_S: Final = 1_000_000_000
-
-
-def milliseconds(timeout: object) -> int:
-    """Convert a timeout in seconds to milliseconds, rounded down; None and infinity become FOREVER_MS.
-
-    Raises:
-        IllegalArgumentError: it is not a number, is NaN, or is negative.
-    """
-    timeout_ms = signed_milliseconds(timeout)
-    if timeout_ms < 0:
-        raise IllegalArgumentError(f"timeout = {shown(timeout)}: a timeout must not be negative")
-    return timeout_ms
-
-
-def signed_milliseconds(timeout: object) -> int:
-    """Convert a timeout like ``milliseconds``, but accept negative ones, which mean that no time is left.
-
-    Raises:
-        IllegalArgumentError: it is not a number, or is NaN.
-    """
-    if type(timeout) is int and 0 <= timeout < _UNUSUAL_S:
-        return timeout * 1000
-    if timeout is None:
-        return FOREVER_MS
-    try:
-        seconds = timeout if type(timeout) is float or type(timeout) is int else plain_number(timeout)
-    except TypeError:
-        raise IllegalArgumentError(
-            f"timeout is {shown(timeout)}; it must be a number of seconds, or None to wait without bound"
-        ) from None
-    if seconds != seconds:  # noqa: PLR0124 - NaN; isnan() does not take every int
-        raise IllegalArgumentError("timeout = nan: a timeout is a number of seconds, or None to wait without bound")
-    if seconds >= FOREVER_MS / 1000:
-        return FOREVER_MS
-    return -1 if seconds < 0 else int(seconds * 1000)
 
 
 def checked_topic(topic: object) -> str:

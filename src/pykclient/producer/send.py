@@ -29,7 +29,7 @@ from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_ca
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.reentry import HERE, ensure_not_interrupting
+from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.serialization import Serializer
 from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, V
 
@@ -354,7 +354,8 @@ class SendMethods(Generic[K, V]):
 
         ``serialized`` has the key and the value as bytes, if they have been serialized already.
         """
-        ensure_not_interrupting("send()")
+        if HERE.mark._is_owned():  # type: ignore[attr-defined]
+            raise interrupting("send()")
         number = partition
         try:
             # All arguments are checked before the first of them is used.

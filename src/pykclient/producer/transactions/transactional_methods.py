@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from pykclient.producer import record_arguments
+from pykclient.producer.future import milliseconds
 from pykclient.producer.transactions.producer_id_manager import ProducerIdAndEpoch
 from pykclient.producer.transactions.transactional_calls import PreparedTxnState
 from pykclient.record.record_batch import MAX_INT64
@@ -274,7 +275,7 @@ class TransactionalMethods:
     def _transactional_call(self, timeout: float | None) -> tuple[TransactionManager, int]:
         """Check that a transactional call is possible; return the manager, and the timeout of the call in ms."""
         manager = self._usable_transactions()
-        return manager, self._max_block_ms if timeout is None else record_arguments.milliseconds(timeout)
+        return manager, self._max_block_ms if timeout is None else milliseconds(timeout)
 
     def _await_result(self, manager: TransactionManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
         """Wait for the result of a call, and raise its error."""
