@@ -148,35 +148,39 @@ def _key(
     return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc, extension=extension)
 
 
+def _boolean(name: str, default: bool, doc: str) -> ConfigKey:
+    return _key(name, Type.BOOLEAN, default, doc)
+
+
+def _short(name: str, default: int, least: int, doc: str) -> ConfigKey:
+    return _key(name, Type.SHORT, default, doc, at_least(least))
+
+
+def _int(name: str, default: int, least: int, doc: str) -> ConfigKey:
+    return _key(name, Type.INT, default, doc, at_least(least))
+
+
+def _long(name: str, default: int, least: int, doc: str, *, extension: bool = False) -> ConfigKey:
+    return _key(name, Type.LONG, default, doc, at_least(least), extension=extension)
+
+
 _KEYS = (
     # --- topics ------------------------------------------------------------------------------------------------------
-    _key("auto.create.topics.enable", Type.BOOLEAN, True, "Whether a request for a missing topic creates it."),
-    _key("delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted."),
-    _key("num.partitions", Type.INT, 1, "The partitions of topics that are created without a number.", at_least(1)),
-    _key(
+    _boolean("auto.create.topics.enable", True, "Whether a request for a missing topic creates it."),
+    _boolean("delete.topic.enable", True, "Whether topics can be deleted."),
+    _int("num.partitions", 1, 1, "The partitions of topics that are created without a number."),
+    _int(
         "default.replication.factor",
-        Type.INT,
+        -1,
         -1,
         "The replicas of topics that are created without a number; -1: three, or all brokers if there are fewer.",
-        at_least(-1),
     ),
-    _key("min.insync.replicas", Type.INT, 1, "The in-sync replicas that acks=all needs.", at_least(1)),
-    _key(
-        "unclean.leader.election.enable",
-        Type.BOOLEAN,
-        False,
-        "Whether a replica that is not in sync may become leader.",
-    ),
-    _key("auto.leader.rebalance.enable", Type.BOOLEAN, False, "Whether leadership moves back to preferred replicas."),
-    _key(
-        "leader.imbalance.check.interval.seconds",
-        Type.LONG,
-        300,
-        "The interval of checks for leaders to move back.",
-        at_least(1),
-    ),
+    _int("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
+    _boolean("unclean.leader.election.enable", False, "Whether a replica that is not in sync may become leader."),
+    _boolean("auto.leader.rebalance.enable", False, "Whether leadership moves back to preferred replicas."),
+    _long("leader.imbalance.check.interval.seconds", 300, 1, "The interval of checks for leaders to move back."),
     # --- logs --------------------------------------------------------------------------------------------------------
-    _key("message.max.bytes", Type.INT, 1_048_588, "The maximum size of a batch.", at_least(0)),
+    _int("message.max.bytes", 1_048_588, 0, "The maximum size of a batch."),
     _key(
         "log.message.timestamp.type",
         Type.STRING,
@@ -184,55 +188,44 @@ _KEYS = (
         "Whether records keep the producer's timestamp or get the broker's.",
         ValidString("CreateTime", "LogAppendTime"),
     ),
-    _key(
-        "log.message.timestamp.before.max.ms",
-        Type.LONG,
-        _LONG_MAX,
-        "The maximum age of a record's timestamp.",
-        at_least(0),
-    ),
-    _key(
+    _long("log.message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
+    _long(
         "log.message.timestamp.after.max.ms",
-        Type.LONG,
         3_600_000,
+        0,
         "The maximum time by which a record's timestamp may be in the future.",
-        at_least(0),
     ),
     _key("compression.type", Type.STRING, "producer", "The codec of stored batches; producer: the producer's codec."),
     _key("log.cleanup.policy", Type.LIST, ["delete"], "delete, compact, or both."),
-    _key("log.segment.bytes", Type.INT, 1 << 30, "The maximum size of a segment.", at_least(14)),
-    _key("log.roll.ms", Type.LONG, 604_800_000, "The maximum age of the active segment.", at_least(1)),
-    _key("log.retention.ms", Type.LONG, 604_800_000, "The time to keep records; -1: forever.", at_least(-1)),
-    _key("log.retention.bytes", Type.LONG, -1, "The bytes of a partition to keep; -1: all.", at_least(-1)),
-    _key(
-        "log.retention.check.interval.ms", Type.LONG, 300_000, "The interval of checks for old segments.", at_least(1)
-    ),
-    _key("log.cleaner.delete.retention.ms", Type.LONG, 86_400_000, "The time to keep tombstones.", at_least(0)),
-    _key("log.cleaner.backoff.ms", Type.LONG, 15_000, "The interval of checks for logs to compact.", at_least(0)),
-    _key("log.cleaner.min.compaction.lag.ms", Type.LONG, 0, "The minimum age of records to compact.", at_least(0)),
-    _key("log.index.interval.bytes", Type.INT, 4096, "The bytes between two entries of an index.", at_least(0)),
-    _key("producer.id.expiration.ms", Type.INT, 86_400_000, "The time to remember an idle producer.", at_least(1)),
+    _int("log.segment.bytes", 1 << 30, 14, "The maximum size of a segment."),
+    _long("log.roll.ms", 604_800_000, 1, "The maximum age of the active segment."),
+    _long("log.retention.ms", 604_800_000, -1, "The time to keep records; -1: forever."),
+    _long("log.retention.bytes", -1, -1, "The bytes of a partition to keep; -1: all."),
+    _long("log.retention.check.interval.ms", 300_000, 1, "The interval of checks for old segments."),
+    _long("log.cleaner.delete.retention.ms", 86_400_000, 0, "The time to keep tombstones."),
+    _long("log.cleaner.backoff.ms", 15_000, 0, "The interval of checks for logs to compact."),
+    _long("log.cleaner.min.compaction.lag.ms", 0, 0, "The minimum age of records to compact."),
+    _int("log.index.interval.bytes", 4096, 0, "The bytes between two entries of an index."),
+    _int("producer.id.expiration.ms", 86_400_000, 1, "The time to remember an idle producer."),
     # --- connections -------------------------------------------------------------------------------------------------
-    _key("socket.request.max.bytes", Type.INT, 104_857_600, "The maximum size of a request.", at_least(1)),
+    _int("socket.request.max.bytes", 104_857_600, 1, "The maximum size of a request."),
     _key(
         "connections.max.idle.ms",
         Type.LONG,
         600_000,
         "The idle time after which connections are closed; negative: never.",
     ),
-    _key(
+    _long(
         "connections.max.reauth.ms",
-        Type.LONG,
+        0,
         0,
         "The longest session of a client with SASL, after which it must authenticate again; 0: no limit.",
-        at_least(0),
     ),
-    _key(
+    _int(
         "connection.failed.authentication.delay.ms",
-        Type.INT,
         100,
+        0,
         "The time for which a connection that failed to authenticate stays open.",
-        at_least(0),
     ),
     _key(
         "delegation.token.secret.key",
@@ -240,20 +233,10 @@ _KEYS = (
         None,
         "The secret that makes and checks delegation tokens; without it, the cluster has none.",
     ),
-    _key(
-        "delegation.token.max.lifetime.ms",
-        Type.LONG,
-        604_800_000,
-        "The longest life of a delegation token, with all renewals.",
-        at_least(1),
+    _long(
+        "delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a delegation token, with all renewals."
     ),
-    _key(
-        "delegation.token.expiry.time.ms",
-        Type.LONG,
-        86_400_000,
-        "The time after which a delegation token must be renewed.",
-        at_least(1),
-    ),
+    _long("delegation.token.expiry.time.ms", 86_400_000, 1, "The time after which a delegation token must be renewed."),
     _key(
         "authorizer.class.name",
         Type.STRING,
@@ -268,159 +251,60 @@ _KEYS = (
         "The rules that map the distinguished names of clients' certificates to names of users.",
     ),
     _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
-    _key(
-        "allow.everyone.if.no.acl.found",
-        Type.BOOLEAN,
-        False,
-        "Whether everyone may do anything with a resource that has no ACLs.",
+    _boolean(
+        "allow.everyone.if.no.acl.found", False, "Whether everyone may do anything with a resource that has no ACLs."
     ),
-    _key(
-        "max.connections",
-        Type.INT,
-        _INT_MAX,
-        "The maximum number of connections; the one idle longest is closed.",
-        at_least(1),
-    ),
-    _key(
-        "max.connections.per.ip", Type.INT, _INT_MAX, "The maximum number of connections from one address.", at_least(0)
-    ),
-    _key(
-        "request.timeout.ms",
-        Type.INT,
-        30_000,
-        "The time that a broker waits for another broker's response.",
-        at_least(1),
-    ),
-    _key(
-        "quota.producer.default",
-        Type.LONG,
-        _LONG_MAX,
-        "The bytes per second that one client id may write.",
-        at_least(1),
-        extension=True,
-    ),
-    _key(
-        "quota.consumer.default",
-        Type.LONG,
-        _LONG_MAX,
-        "The bytes per second that one client id may read.",
-        at_least(1),
-        extension=True,
-    ),
-    _key("quota.window.num", Type.INT, 11, "The number of windows over which a rate is averaged.", at_least(1)),
-    _key("quota.window.size.seconds", Type.INT, 1, "The length of a window.", at_least(1)),
+    _int("max.connections", _INT_MAX, 1, "The maximum number of connections; the one idle longest is closed."),
+    _int("max.connections.per.ip", _INT_MAX, 0, "The maximum number of connections from one address."),
+    _int("request.timeout.ms", 30_000, 1, "The time that a broker waits for another broker's response."),
+    _long("quota.producer.default", _LONG_MAX, 1, "The bytes per second that one client id may write.", extension=True),
+    _long("quota.consumer.default", _LONG_MAX, 1, "The bytes per second that one client id may read.", extension=True),
+    _int("quota.window.num", 11, 1, "The number of windows over which a rate is averaged."),
+    _int("quota.window.size.seconds", 1, 1, "The length of a window."),
     # --- replication -------------------------------------------------------------------------------------------------
-    _key("replica.lag.time.max.ms", Type.LONG, 30_000, "The lag after which a replica leaves the ISR.", at_least(1)),
-    _key(
-        "replica.fetch.wait.max.ms",
-        Type.INT,
-        500,
-        "The maximum time that a follower's fetch waits for records.",
-        at_least(0),
-    ),
-    _key("replica.fetch.min.bytes", Type.INT, 1, "The bytes that a follower's fetch waits for.", at_least(0)),
-    _key(
-        "replica.fetch.max.bytes",
-        Type.INT,
-        1_048_576,
-        "The maximum bytes of one partition in a follower's fetch.",
-        at_least(0),
-    ),
-    _key(
-        "replica.fetch.response.max.bytes",
-        Type.INT,
-        10_485_760,
-        "The maximum bytes of a follower's fetch.",
-        at_least(0),
-    ),
-    _key("replica.fetch.backoff.ms", Type.INT, 100, "The backoff of a follower after an error.", at_least(0)),
+    _long("replica.lag.time.max.ms", 30_000, 1, "The lag after which a replica leaves the ISR."),
+    _int("replica.fetch.wait.max.ms", 500, 0, "The maximum time that a follower's fetch waits for records."),
+    _int("replica.fetch.min.bytes", 1, 0, "The bytes that a follower's fetch waits for."),
+    _int("replica.fetch.max.bytes", 1_048_576, 0, "The maximum bytes of one partition in a follower's fetch."),
+    _int("replica.fetch.response.max.bytes", 10_485_760, 0, "The maximum bytes of a follower's fetch."),
+    _int("replica.fetch.backoff.ms", 100, 0, "The backoff of a follower after an error."),
     _key("replica.selector.class", Type.STRING, None, "RackAwareReplicaSelector lets consumers read nearby (KIP-392)."),
-    _key(
-        "replica.high.watermark.checkpoint.interval.ms",
-        Type.LONG,
-        5_000,
-        "The interval of saving high watermarks.",
-        at_least(1),
-    ),
-    _key("fetch.max.bytes", Type.INT, 57_671_680, "The maximum bytes of a response to a fetch.", at_least(1024)),
-    _key(
-        "max.incremental.fetch.session.cache.slots",
-        Type.INT,
-        1_000,
-        "The maximum number of fetch sessions of a broker.",
-        at_least(0),
-    ),
+    _long("replica.high.watermark.checkpoint.interval.ms", 5_000, 1, "The interval of saving high watermarks."),
+    _int("fetch.max.bytes", 57_671_680, 1024, "The maximum bytes of a response to a fetch."),
+    _int("max.incremental.fetch.session.cache.slots", 1_000, 0, "The maximum number of fetch sessions of a broker."),
     # --- control plane -----------------------------------------------------------------------------------------------
-    _key(
+    _int(
         "zookeeper.session.timeout.ms",
-        Type.INT,
         500,
+        1,
         "The time until a silent broker is considered dead; Kafka's own default is 18 s.",
-        at_least(1),
     ),
-    _key("controlled.shutdown.enable", Type.BOOLEAN, True, "Whether a broker moves its leaders before it stops."),
-    _key("controlled.shutdown.max.retries", Type.INT, 3, "The number of retries of that.", at_least(0)),
-    _key("controlled.shutdown.retry.backoff.ms", Type.LONG, 100, "The backoff between these retries.", at_least(0)),
-    _key("controller.socket.timeout.ms", Type.INT, 30_000, "The timeout of a request to the controller.", at_least(1)),
+    _boolean("controlled.shutdown.enable", True, "Whether a broker moves its leaders before it stops."),
+    _int("controlled.shutdown.max.retries", 3, 0, "The number of retries of that."),
+    _long("controlled.shutdown.retry.backoff.ms", 100, 0, "The backoff between these retries."),
+    _int("controller.socket.timeout.ms", 30_000, 1, "The timeout of a request to the controller."),
     _key("broker.rack", Type.STRING, None, "The broker's rack."),
     # --- groups ------------------------------------------------------------------------------------------------------
-    _key("offsets.topic.num.partitions", Type.INT, 4, "The partitions of __consumer_offsets (Kafka: 50).", at_least(1)),
-    _key(
+    _int("offsets.topic.num.partitions", 4, 1, "The partitions of __consumer_offsets (Kafka: 50)."),
+    _short(
         "offsets.topic.replication.factor",
-        Type.SHORT,
         3,
+        1,
         "The replicas of __consumer_offsets; fewer if there are fewer brokers.",
-        at_least(1),
     ),
-    _key(
-        "offsets.topic.segment.bytes",
-        Type.INT,
-        104_857_600,
-        "The maximum size of a segment of __consumer_offsets.",
-        at_least(1),
-    ),
-    _key("offsets.retention.minutes", Type.INT, 10_080, "The time to keep the offsets of an empty group.", at_least(1)),
-    _key(
-        "offsets.retention.check.interval.ms",
-        Type.LONG,
-        600_000,
-        "The interval of checks for old offsets.",
-        at_least(1),
-    ),
-    _key("offsets.commit.timeout.ms", Type.INT, 5_000, "The time that a commit waits for the replicas.", at_least(1)),
+    _int("offsets.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __consumer_offsets."),
+    _int("offsets.retention.minutes", 10_080, 1, "The time to keep the offsets of an empty group."),
+    _long("offsets.retention.check.interval.ms", 600_000, 1, "The interval of checks for old offsets."),
+    _int("offsets.commit.timeout.ms", 5_000, 1, "The time that a commit waits for the replicas."),
     _key("offset.metadata.max.bytes", Type.INT, 4_096, "The maximum length of the metadata of an offset."),
-    _key(
-        "group.min.session.timeout.ms",
-        Type.INT,
-        100,
-        "The minimum session timeout of a member (Kafka: 6 s).",
-        at_least(1),
+    _int("group.min.session.timeout.ms", 100, 1, "The minimum session timeout of a member (Kafka: 6 s)."),
+    _int("group.max.session.timeout.ms", 1_800_000, 1, "The maximum session timeout of a member."),
+    _int("group.initial.rebalance.delay.ms", 0, 0, "The time that a new group waits for more members (Kafka: 3 s)."),
+    _int("group.consumer.session.timeout.ms", 45_000, 1, "The session timeout of a member of the consumer protocol."),
+    _int(
+        "group.consumer.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval of a member of the consumer protocol."
     ),
-    _key("group.max.session.timeout.ms", Type.INT, 1_800_000, "The maximum session timeout of a member.", at_least(1)),
-    _key(
-        "group.initial.rebalance.delay.ms",
-        Type.INT,
-        0,
-        "The time that a new group waits for more members (Kafka: 3 s).",
-        at_least(0),
-    ),
-    _key(
-        "group.consumer.session.timeout.ms",
-        Type.INT,
-        45_000,
-        "The session timeout of a member of the consumer protocol.",
-        at_least(1),
-    ),
-    _key(
-        "group.consumer.heartbeat.interval.ms",
-        Type.INT,
-        5_000,
-        "The heartbeat interval of a member of the consumer protocol.",
-        at_least(1),
-    ),
-    _key(
-        "group.consumer.max.size", Type.INT, _INT_MAX, "The maximum number of members of a consumer group.", at_least(1)
-    ),
+    _int("group.consumer.max.size", _INT_MAX, 1, "The maximum number of members of a consumer group."),
     _key(
         "group.consumer.migration.policy",
         Type.STRING,
@@ -428,188 +312,125 @@ _KEYS = (
         "The conversions of groups that have members: upgrade to the consumer protocol, downgrade to the classic one.",
         ValidString("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
-    _key(
-        "group.share.session.timeout.ms",
-        Type.INT,
-        45_000,
-        "The session timeout of a member of a share group.",
-        at_least(1),
+    _int("group.share.session.timeout.ms", 45_000, 1, "The session timeout of a member of a share group."),
+    _int(
+        "group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval of a member of a share group (Kafka: 5 s)."
     ),
-    _key(
-        "group.share.heartbeat.interval.ms",
-        Type.INT,
-        500,
-        "The heartbeat interval of a member of a share group (Kafka: 5 s).",
-        at_least(1),
-    ),
-    _key("group.share.max.size", Type.INT, 200, "The maximum number of members of a share group.", at_least(1)),
-    _key(
+    _int("group.share.max.size", 200, 1, "The maximum number of members of a share group."),
+    _int(
         "group.share.record.lock.duration.ms",
-        Type.INT,
         30_000,
+        1,
         "The time for which a member of a share group has acquired records.",
-        at_least(1),
     ),
-    _key(
-        "group.share.delivery.count.limit",
-        Type.INT,
-        5,
-        "The maximum number of deliveries of a record to a share group.",
-        at_least(1),
-    ),
-    _key(
+    _int("group.share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record to a share group."),
+    _int(
         "group.share.partition.max.record.locks",
-        Type.INT,
         2_000,
+        1,
         "The maximum number of records of a partition that a share group has in flight.",
-        at_least(1),
     ),
-    _key(
-        "group.share.max.share.sessions",
-        Type.INT,
-        2_000,
-        "The maximum number of share sessions of a broker.",
-        at_least(1),
-    ),
-    _key(
-        "share.coordinator.state.topic.num.partitions",
-        Type.INT,
-        4,
-        "The partitions of __share_group_state (Kafka: 50).",
-        at_least(1),
-    ),
-    _key(
+    _int("group.share.max.share.sessions", 2_000, 1, "The maximum number of share sessions of a broker."),
+    _int("share.coordinator.state.topic.num.partitions", 4, 1, "The partitions of __share_group_state (Kafka: 50)."),
+    _short(
         "share.coordinator.state.topic.replication.factor",
-        Type.SHORT,
         3,
+        1,
         "The replicas of __share_group_state; fewer if there are fewer brokers.",
-        at_least(1),
     ),
-    _key(
+    _short(
         "share.coordinator.state.topic.min.isr",
-        Type.SHORT,
         2,
+        1,
         "The in-sync replicas that a write to __share_group_state needs; fewer if there are fewer replicas.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "share.coordinator.state.topic.segment.bytes",
-        Type.INT,
         104_857_600,
+        1,
         "The maximum size of a segment of __share_group_state.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "share.coordinator.write.timeout.ms",
-        Type.INT,
         5_000,
+        1,
         "The time that a write of the share coordinator waits for the replicas.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "share.coordinator.snapshot.update.records.per.snapshot",
-        Type.INT,
         500,
+        0,
         "The changes of a share partition between two snapshots of its state.",
-        at_least(0),
     ),
-    _key(
+    _int(
         "share.coordinator.state.topic.prune.interval.ms",
-        Type.INT,
         300_000,
+        1,
         "The interval in which records of __share_group_state are deleted that later snapshots have replaced.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "share.coordinator.cold.partition.snapshot.interval.ms",
-        Type.INT,
         300_000,
-        "The time after which share partitions that do not change get a snapshot, as old records cannot be deleted "
-        "before.",
-        at_least(1),
+        1,
+        "The time after which unchanged share partitions get a snapshot. Old records cannot be deleted before it.",
     ),
-    _key("group.max.size", Type.INT, _INT_MAX, "The maximum number of members of a group.", at_least(1)),
-    _key(
-        "transactional.id.expiration.ms",
-        Type.INT,
-        604_800_000,
-        "The idle time after which a transactional id expires.",
-        at_least(1),
-    ),
-    _key("transaction.max.timeout.ms", Type.INT, 900_000, "The maximum timeout of a transaction.", at_least(1)),
-    _key(
+    _int("group.max.size", _INT_MAX, 1, "The maximum number of members of a group."),
+    _int("transactional.id.expiration.ms", 604_800_000, 1, "The idle time after which a transactional id expires."),
+    _int("transaction.max.timeout.ms", 900_000, 1, "The maximum timeout of a transaction."),
+    _boolean(
         "transaction.two.phase.commit.enable",
-        Type.BOOLEAN,
         False,
         "Whether producers may take part in two-phase commits. They also need unstable.api.versions.enable (KIP-939).",
     ),
-    _key(
+    _boolean(
         "unstable.api.versions.enable",
-        Type.BOOLEAN,
         False,
         "Whether clients may use API versions that Kafka has not declared stable: here version 6 of InitProducerId.",
     ),
-    _key(
-        "transaction.state.log.num.partitions",
-        Type.INT,
-        4,
-        "The partitions of __transaction_state (Kafka: 50).",
-        at_least(1),
-    ),
-    _key(
+    _int("transaction.state.log.num.partitions", 4, 1, "The partitions of __transaction_state (Kafka: 50)."),
+    _short(
         "transaction.state.log.replication.factor",
-        Type.SHORT,
         3,
+        1,
         "The replicas of __transaction_state; fewer if there are fewer brokers.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "transaction.state.log.min.isr",
-        Type.INT,
         2,
+        1,
         "The in-sync replicas that a write to __transaction_state needs; fewer if there are fewer replicas.",
-        at_least(1),
     ),
-    _key(
-        "transaction.state.log.segment.bytes",
-        Type.INT,
-        104_857_600,
-        "The maximum size of a segment of __transaction_state.",
-        at_least(1),
+    _int(
+        "transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __transaction_state."
     ),
-    _key(
+    _int(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Type.INT,
         1_000,
+        1,
         "The interval of checks for transactions that have timed out (Kafka: 10 s).",
-        at_least(1),
     ),
-    _key(
+    _int(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        Type.INT,
         3_600_000,
+        1,
         "The interval of checks for transactional ids that have expired.",
-        at_least(1),
     ),
-    _key(
+    _boolean(
         "transaction.partition.verification.enable",
-        Type.BOOLEAN,
         True,
         "Whether leaders ask the coordinator if a transaction has their partition (KIP-890).",
     ),
-    _key(
+    _int(
         "add.partitions.to.txn.retry.backoff.ms",
-        Type.INT,
         20,
+        1,
         "The backoff of leaders that add a partition to a transaction while the one before is being completed.",
-        at_least(1),
     ),
-    _key(
+    _int(
         "add.partitions.to.txn.retry.backoff.max.ms",
-        Type.INT,
         100,
+        0,
         "The time after which the client gets the error instead, and retries.",
-        at_least(0),
     ),
 )
 
@@ -619,8 +440,6 @@ class BrokerConfig(AbstractConfig):
 
     It has only the settings that an embedded broker supports; an unknown key raises ConfigError. Thread: any.
     """
-
-    __slots__ = ()
 
     DEFINITION: ClassVar[ConfigDef] = ConfigDef(_KEYS)
 
@@ -642,25 +461,6 @@ class ClusterConfig:
     ``advertised_host``, by default the same. With ``host`` "0.0.0.0" or "::" they listen on all addresses and advertise
     the loopback address. "{id}" in ``advertised_host`` stands for the broker's id.
     """
-
-    __slots__ = (
-        "acls",
-        "advertised_host",
-        "broker_config",
-        "broker_ids",
-        "cluster_id",
-        "credentials",
-        "history_size",
-        "host",
-        "listeners",
-        "memory_limit_bytes",
-        "port",
-        "proxies",
-        "racks",
-        "release",
-        "super_users",
-        "transaction_version",
-    )
 
     def __init__(
         self,
