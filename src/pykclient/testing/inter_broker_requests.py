@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pykclient import topic_names
 from pykclient.errors import (
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
     from pykclient.testing.metadata_cache import MetadataCache
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, such as the partitions of a topic for a message. Both keep their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 class RequestAndCompletionHandler(NamedTuple):
     """A request for a node, and the callback for its outcome."""
 
@@ -42,8 +55,6 @@ class RequestAndCompletionHandler(NamedTuple):
 
 class UnsentRequests:
     """Requests that wait for a connection, by node, in order. Thread: loop."""
-
-    __slots__ = ("_unsent",)
 
     def __init__(self) -> None:
         self._unsent: dict[Node, deque[ClientRequest]] = {}
@@ -242,22 +253,14 @@ class InterBrokerSendThread:
         ).on_complete()
 
 
+@dataclass(slots=True, eq=False)
 class NodeToControllerQueueItem:
     """A request for the controller, with two callbacks, of which one is called once. Thread: loop."""
 
-    __slots__ = ("created_ms", "on_complete", "on_timeout", "request")
-
-    def __init__(
-        self,
-        created_ms: int,
-        request: RequestBuilder,
-        on_complete: Callable[[ClientResponse], None],
-        on_timeout: Callable[[], None],
-    ) -> None:
-        self.created_ms = created_ms
-        self.request = request
-        self.on_complete = on_complete
-        self.on_timeout = on_timeout
+    created_ms: int
+    request: RequestBuilder
+    on_complete: Callable[[ClientResponse], None]
+    on_timeout: Callable[[], None]
 
 
 class NodeToControllerRequestThread(InterBrokerSendThread):

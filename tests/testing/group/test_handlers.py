@@ -112,7 +112,7 @@ class Apis:
         assert api.versions[0] <= version <= api.versions[1]
         request = FakeRequest(body, version)
         try:
-            api.handle(self.broker, cast("Any", request))
+            api.handle(self.broker, cast("Any", request), body)
         except BrokerError as error:
             response = api.error_response(request.body, error.code, str(error))
             assert response is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from pkgutil import iter_modules
 from uuid import UUID
 
@@ -65,19 +64,16 @@ def served(client: RawClient) -> dict[int, range]:
 
 
 def test_handlers_declare_only_codable_versions() -> None:
-    modules = {module.name for module in iter_modules(handlers.__path__)}
-    assert modules == set(handlers._HOMES)
-    for name, api_keys in handlers._HOMES.items():
-        module = import_module(f"{handlers.__name__}.{name}")
-        for key in api_keys:
-            handler = handlers.handler(key)
-            assert handler is not None
-            assert handler.handle.__module__ == module.__name__
-            oldest, newest = handler.versions
-            assert ApiKeys.oldest_served_version(key) <= oldest <= newest <= ApiKeys.latest_version(key), name
-            assert handler.is_broker_only == ApiKeys.is_broker_only(key), name
-            if not ApiKeys.is_broker_only(key):
-                assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
+    assert {module.name for module in iter_modules(handlers.__path__)} == set(handlers._MODULES)
+    for key in filter(handlers.handler, ApiKeys.all()):
+        handler = handlers.handler(key)
+        assert handler is not None
+        oldest, newest = handler.versions
+        name = ApiKeys.name_of(key)
+        assert ApiKeys.oldest_served_version(key) <= oldest <= newest <= ApiKeys.latest_version(key), name
+        assert handler.is_broker_only == ApiKeys.is_broker_only(key), name
+        if not ApiKeys.is_broker_only(key):
+            assert (oldest, newest) == (ApiKeys.oldest_served_version(key), ApiKeys.latest_version(key)), name
 
 
 def test_served_versions_equal_the_release(release: str, served: dict[int, range]) -> None:

@@ -338,7 +338,7 @@ def respond(cluster: ReplicaCluster, id: int, body: FetchRequest, version: int) 
         client_host="127.0.0.1",
         advertised=lambda node: node,
     )
-    handle_fetch(cluster.broker(id), request)  # type: ignore[arg-type]
+    handle_fetch(cluster.broker(id), request, body)  # type: ignore[arg-type]
     return answers[0]
 
 

@@ -18,8 +18,6 @@ from pykclient.errors import (
 )
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from pykclient.protocol.messages.fetch import FetchRequest
-from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.testing.faults import DISCONNECT
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pykclient.testing.replica.replica_fetcher import (
@@ -31,7 +29,6 @@ from pykclient.testing.replica.replica_fetcher import (
     offset_truncation_state,
 )
 from pykclient.types import TopicPartition
-from tests.testing.handlers.refusals import refused
 from tests.testing.replica.harness import TP, PartitionRegistration, ReplicaCluster, batch
 
 FOLLOWER = "broker-2"
@@ -367,17 +364,3 @@ def test_changes_during_a_request_are_sent_with_the_next() -> None:
     assert len(cluster.alter_partition_requests) == 2
     assert manager.partition(other) is second
     assert partition.isr == second.isr == {1, 2}
-
-
-def test_error_response_echoes_partitions(cluster: ReplicaCluster) -> None:
-    state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=4)
-    topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_id=UUID(int=5), partition_states=[state])
-    response = refused(LeaderAndIsrRequest(topic_states=[topic]), 11)
-    assert response.error_code == 11
-    [answer] = response.topics[0].partition_errors
-    assert (answer.partition_index, answer.error_code) == (4, 11)
-    stopped = StopReplicaRequest.StopReplicaTopicState(
-        topic_name="t", partition_states=[StopReplicaRequest.StopReplicaPartitionState(partition_index=4)]
-    )
-    stop_refused = refused(StopReplicaRequest(topic_states=[stopped]), 77)
-    assert stop_refused.error_code == stop_refused.partition_errors[0].error_code == 77

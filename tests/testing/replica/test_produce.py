@@ -160,7 +160,7 @@ def test_zstd_is_refused_for_old_versions(cluster: ReplicaCluster) -> None:
         body.topic_data[0].name = "topic"
         answers: list[ProduceResponse] = []
         request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
-        handle_produce(cluster.broker(1), request)  # type: ignore[arg-type]
+        handle_produce(cluster.broker(1), request, body)  # type: ignore[arg-type]
         assert answers[0].responses[0].partition_responses[0].error_code == code
 
 
@@ -170,7 +170,7 @@ def test_old_versions_send_old_formats(cluster: ReplicaCluster, version: int, ma
     body.topic_data[0].name = "topic"
     answers: list[ProduceResponse] = []
     request = SimpleNamespace(body=body, api_version=version, respond=answers.append, advertised=lambda node: node)
-    handle_produce(cluster.broker(1), request)  # type: ignore[arg-type]
+    handle_produce(cluster.broker(1), request, body)  # type: ignore[arg-type]
     assert answers[0].responses[0].partition_responses[0].error_code == 0
     cluster.run()
     assert cluster.values(2) == [b"a", b"b"]

@@ -113,7 +113,7 @@ class HeartbeatHandler:
         self.requests: list[Request] = []
         self.answer: Callable[[Request], None] = lambda request: request.respond(HeartbeatResponse())
 
-    def handle(self, broker: Any, request: Request) -> None:
+    def handle(self, broker: Any, request: Request, body: Any) -> None:
         self.requests.append(request)
         self.answer(request)
 

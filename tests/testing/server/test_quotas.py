@@ -140,7 +140,7 @@ def test_wrong_quotas_are_refused(entity: dict[str, str | None], changes: dict[s
 def call(handle: Any, cluster: VirtualCluster, body: Any) -> Any:
     answers: list[Any] = []
     broker = SimpleNamespace(quotas=cluster.quotas, auth=AuthHelper(None))
-    handle(broker, SimpleNamespace(body=body, respond=answers.append))
+    handle(broker, SimpleNamespace(respond=answers.append), body)
     return answers[0]
 
 

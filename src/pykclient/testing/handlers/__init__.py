@@ -1,4 +1,4 @@
-"""The APIs that brokers serve. Each is a function; those of one subject share a module, which is loaded on first use.
+"""The APIs that brokers serve. Each is a function; those of one subject share a module. All load on first use.
 
 ``serves`` registers the function that handles an API, with the versions that it serves. The function answers the
 request, now or later; a BrokerError that it raises becomes the response.
@@ -12,12 +12,13 @@ request, now or later; a BrokerError that it raises becomes the response.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from sys import modules
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Message
 from pykclient.testing.release_profiles import ReleaseProfile
@@ -28,103 +29,22 @@ if TYPE_CHECKING:
     from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.request_channel import Request
 
-_Handle = Callable[["Broker", "Request"], None]
+_Handle = Callable[["Broker", "Request", Any], None]
 #: Makes a response that contains an error code and message wherever it can, or None if the request gets no response.
 _ErrorResponse = Callable[[Any, int, "str | None"], "Response | None"]
 
-_HOMES: Final = {
-    "records": (
-        ApiKeys.PRODUCE,
-        ApiKeys.FETCH,
-        ApiKeys.LIST_OFFSETS,
-        ApiKeys.OFFSET_FOR_LEADER_EPOCH,
-        ApiKeys.DELETE_RECORDS,
-        ApiKeys.DESCRIBE_PRODUCERS,
-    ),
-    "cluster_metadata": (
-        ApiKeys.API_VERSIONS,
-        ApiKeys.METADATA,
-        ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKeys.DESCRIBE_CLUSTER,
-        ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS,
-        ApiKeys.PUSH_TELEMETRY,
-    ),
-    "topics": (
-        ApiKeys.CREATE_TOPICS,
-        ApiKeys.DELETE_TOPICS,
-        ApiKeys.CREATE_PARTITIONS,
-        ApiKeys.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKeys.LIST_PARTITION_REASSIGNMENTS,
-        ApiKeys.ELECT_LEADERS,
-        ApiKeys.DESCRIBE_LOG_DIRS,
-    ),
-    "configs": (
-        ApiKeys.DESCRIBE_CONFIGS,
-        ApiKeys.ALTER_CONFIGS,
-        ApiKeys.INCREMENTAL_ALTER_CONFIGS,
-        ApiKeys.LIST_CONFIG_RESOURCES,
-        ApiKeys.DESCRIBE_CLIENT_QUOTAS,
-        ApiKeys.ALTER_CLIENT_QUOTAS,
-    ),
-    "security": (
-        ApiKeys.SASL_HANDSHAKE,
-        ApiKeys.SASL_AUTHENTICATE,
-        ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKeys.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKeys.CREATE_DELEGATION_TOKEN,
-        ApiKeys.RENEW_DELEGATION_TOKEN,
-        ApiKeys.EXPIRE_DELEGATION_TOKEN,
-        ApiKeys.DESCRIBE_DELEGATION_TOKEN,
-        ApiKeys.DESCRIBE_ACLS,
-        ApiKeys.CREATE_ACLS,
-        ApiKeys.DELETE_ACLS,
-    ),
-    "groups": (
-        ApiKeys.FIND_COORDINATOR,
-        ApiKeys.JOIN_GROUP,
-        ApiKeys.SYNC_GROUP,
-        ApiKeys.HEARTBEAT,
-        ApiKeys.LEAVE_GROUP,
-        ApiKeys.CONSUMER_GROUP_HEARTBEAT,
-        ApiKeys.DESCRIBE_GROUPS,
-        ApiKeys.CONSUMER_GROUP_DESCRIBE,
-        ApiKeys.LIST_GROUPS,
-        ApiKeys.DELETE_GROUPS,
-    ),
-    "group_offsets": (ApiKeys.OFFSET_COMMIT, ApiKeys.TXN_OFFSET_COMMIT, ApiKeys.OFFSET_FETCH, ApiKeys.OFFSET_DELETE),
-    "share_groups": (
-        ApiKeys.SHARE_GROUP_HEARTBEAT,
-        ApiKeys.SHARE_GROUP_DESCRIBE,
-        ApiKeys.SHARE_FETCH,
-        ApiKeys.SHARE_ACKNOWLEDGE,
-        ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKeys.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
-    ),
-    "transactions": (
-        ApiKeys.INIT_PRODUCER_ID,
-        ApiKeys.ADD_PARTITIONS_TO_TXN,
-        ApiKeys.ADD_OFFSETS_TO_TXN,
-        ApiKeys.END_TXN,
-        ApiKeys.WRITE_TXN_MARKERS,
-        ApiKeys.DESCRIBE_TRANSACTIONS,
-        ApiKeys.LIST_TRANSACTIONS,
-    ),
-    "brokers": (
-        ApiKeys.LEADER_AND_ISR,
-        ApiKeys.STOP_REPLICA,
-        ApiKeys.UPDATE_METADATA,
-        ApiKeys.ALTER_PARTITION,
-        ApiKeys.CONTROLLED_SHUTDOWN,
-        ApiKeys.ALLOCATE_PRODUCER_IDS,
-        ApiKeys.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKeys.READ_SHARE_GROUP_STATE,
-        ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY,
-        ApiKeys.WRITE_SHARE_GROUP_STATE,
-        ApiKeys.DELETE_SHARE_GROUP_STATE,
-    ),
-}
-_HOME_OF: Final = {api_key: home for home, api_keys in _HOMES.items() for api_key in api_keys}
+_MODULES: Final = (
+    "brokers",
+    "cluster_metadata",
+    "configs",
+    "group_offsets",
+    "groups",
+    "records",
+    "security",
+    "share_groups",
+    "topics",
+    "transactions",
+)
 
 
 class Handler(NamedTuple):
@@ -151,14 +71,18 @@ def serves(
     is_broker_only: bool = False,
     unstable_version: int | None = None,
     refuse: _ErrorResponse | None = None,
+    everywhere: bool = False,
+    **values: Any,
 ) -> Callable[[_Handle], _Handle]:
     """Register the function as the handler of an API.
 
-    ``refuse`` makes responses that contain only an error, if ``error_response`` cannot.
+    ``error_response`` makes its responses that contain only an error, with ``everywhere`` and ``values``; or ``refuse``
+    does, if that cannot.
     """
 
     def register(handle: _Handle) -> _Handle:
-        error = refuse or partial(error_response, ApiKeys.message_class(api_key, request=False))
+        response_class = ApiKeys.message_class(api_key, request=False)
+        error = refuse or partial(error_response, response_class, everywhere=everywhere, **values)
         _handlers[api_key] = Handler(api_key, versions, handle, error, is_broker_only, unstable_version)
         return handle
 
@@ -167,11 +91,42 @@ def serves(
 
 def handler(api_key: int) -> Handler | None:
     """Return the handler of the API, or None if there is none."""
-    found = _handlers.get(api_key)
-    if found is None and api_key in _HOME_OF:
-        import_module(f"{__name__}.{_HOME_OF[api_key]}")
-        found = _handlers[api_key]
-    return found
+    _import_all()
+    return _handlers.get(api_key)
+
+
+@cache
+def _import_all() -> None:
+    for module in _MODULES:
+        import_module(f"{__name__}.{module}")
+
+
+# --- answers to several items ----------------------------------------------------------------------------------------
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+def answer_each(
+    items: Sequence[_Item],
+    start: Callable[[_Item, Callable[[_Answer], None]], None],
+    respond: Callable[[list[_Answer]], None],
+) -> None:
+    """Start the answer to each item of a request, and respond with all, in the order of the items, when all are there.
+
+    ``start`` gets an item, and the callback for the answer to it.
+    """
+    answers: dict[int, _Answer] = {}
+
+    def answered(index: int, answer: _Answer) -> None:
+        answers[index] = answer
+        if len(answers) == len(items):
+            respond([answers[each] for each in range(len(items))])
+
+    if not items:
+        respond([])
+    for index, item in enumerate(items):
+        start(item, partial(answered, index))
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -186,8 +141,6 @@ class ApiVersionManager:
     ``has_unstable`` adds versions that Kafka has not declared stable to the current release. Brokers always use
     the handlers' versions among themselves. Thread: loop.
     """
-
-    __slots__ = ("_has_unstable", "_profile", "_versions")
 
     def __init__(self, profile: ReleaseProfile, has_unstable: bool = False) -> None:
         self._profile = profile
@@ -235,39 +188,106 @@ class ApiVersionManager:
 
 # --- responses that contain only an error ----------------------------------------------------------------------------
 
-#: What an element of a response repeats of the element of the request that it answers.
-_REPEATED: Final = frozenset(
-    {
-        *("group_id", "name", "topic", "topic_id", "topic_name", "resource_name", "resource_type"),
-        *("index", "partition", "partition_index"),
-    }
+#: What a response repeats of the request, and an element of it of the element of the request that it answers.
+_REPEATED_AT_TOP: Final = ("allow_replication_factor_change", "session_id")
+_REPEATED: Final = (
+    *("group_id", "name", "producer_id", "topic", "topic_id", "topic_name", "resource_name", "resource_type"),
+    *("index", "partition", "partition_index"),
 )
 _ERROR: Final = ("error_code", "error_message")
 _ARRAY_OF_MESSAGES: Final = re.compile(r"Iterable\[(\w+(?:\.\w+)+)\]")
 
 
-def error_response(response_class: type[Message], asked: Any, code: int, message: str | None = None) -> Any:
+def error_response(
+    response_class: Any,
+    asked: Any,
+    code: int,
+    message: str | None = None,
+    *,
+    everywhere: bool = False,
+    **values: object,
+) -> Any:
     """Return a response with only an error, in the fields of its schema.
 
-    The error is at the top if there is a field for it. Otherwise each element of the request's array (topic, partition,
-    group) is answered with it. ``asked`` is the request or, further down, an element of it.
+    The error is at the top if there is a field for it. Otherwise, or with ``everywhere``, each element of the request's
+    array (topic, partition, group) is answered with it. ``values`` are those of other fields, wherever they are.
+    ``asked`` is the request or, further down, an element of it.
     """
-    slots, fields = response_class.__slots__, dict[str, Any]()
-    if "error_code" in slots:
-        fields.update((name, value) for name, value in zip(_ERROR, (code, message), strict=True) if name in slots)
+    slots = response_class.__slots__
+    fields: dict[str, Any] = {"error_code": code, "error_message": message}
+    if isinstance(asked, Message) and "." not in asked.__class__.__qualname__:
+        fields.update({name: getattr(asked, name) for name in _REPEATED_AT_TOP if hasattr(asked, name)})
+    else:
+        fields.update(_repeated(response_class, asked))
+    array = _array_with_error(response_class) if everywhere or "error_code" not in slots else None
+    if array is not None:
+        fields[array.name] = [
+            error_response(array.element_class, element, code, message, everywhere=everywhere, **values)
+            for element in _elements(asked)
+        ]
+    fields.update(values)
+    return response_class(**{name: value for name, value in fields.items() if name in slots})
+
+
+def answer_partitions(
+    request: Request, body: Any, answer: Callable[[Any, Any], Mapping[str, object]], **values: object
+) -> None:
+    """Respond with an answer for each partition of each topic in a request, in the request's order.
+
+    ``answer`` gets a topic and a partition of the request, and returns the fields of the answer, without the names. A
+    BrokerError that it raises becomes the partition's error, with other fields from ``values``.
+    """
+    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
+    topics_array = _array_with_error(response_class)
+    assert topics_array is not None
+    partitions_array = _array_with_error(topics_array.element_class)
+    assert partitions_array is not None
+    partition_class = partitions_array.element_class
+    topics = []
+    for topic in body.topics:
+        partitions = []
+        for partition in _elements(topic):
+            fields = _repeated(partition_class, partition)
+            try:
+                fields.update(answer(topic, partition))
+            except BrokerError as error:
+                fields.update(values, error_code=error.code)
+                if "error_message" in partition_class.__slots__:
+                    fields["error_message"] = str(error)
+            partitions.append(partition_class(**fields))
+        names = _repeated(topics_array.element_class, topic)
+        topics.append(topics_array.element_class(**names, **{partitions_array.name: partitions}))
+    request.respond(response_class(**{topics_array.name: topics}))
+
+
+def _repeated(element_class: type[Message], asked: Any) -> dict[str, Any]:
+    """Return the names and numbers by which an element of a response answers an element of the request."""
+    slots = element_class.__slots__
     if not isinstance(asked, Message):  # an array of names or numbers
-        fields[next(name for name in slots if name not in (*_ERROR, "throttle_time_ms"))] = asked
-    elif asked.__class__.__qualname__.count("."):
-        fields.update((name, getattr(asked, name)) for name in _REPEATED.intersection(slots, asked.__slots__))
-    if "error_code" not in slots:
-        name, element_class = _array_with_error(response_class)
-        arrays = (value for name in asked.__slots__ if isinstance(value := getattr(asked, name), list))
-        fields[name] = [error_response(element_class, element, code, message) for element in next(arrays, ())]
-    return response_class(**fields)
+        return {next(name for name in slots if name not in (*_ERROR, "throttle_time_ms")): asked}
+    found: dict[str, Any] = {
+        name: value for name in _REPEATED if name in slots and (value := getattr(asked, name, None)) is not None
+    }
+    if "partition_index" in slots and hasattr(asked, "partition"):
+        found["partition_index"] = asked.partition
+    return found
 
 
-def _array_with_error(response_class: type[Message]) -> tuple[str, type[Message]]:
-    """Return the first array whose elements, or what is in them, have a field for an error."""
+def _elements(asked: Any) -> list[Any]:
+    """Return the first array of a request, or of an element of it; an empty list without any."""
+    return next((value for name in asked.__slots__ if isinstance(value := getattr(asked, name), list)), [])
+
+
+class _Array(NamedTuple):
+    """A field of messages, and their class."""
+
+    name: str
+    element_class: Any
+
+
+@cache
+def _array_with_error(response_class: Any) -> _Array | None:
+    """Return the first array whose elements, or what is in them, have a field for an error; None without any."""
     for name, annotation in response_class.__init__.__annotations__.items():
         found = _ARRAY_OF_MESSAGES.match(annotation)
         if found is None:
@@ -276,8 +296,8 @@ def _array_with_error(response_class: type[Message]) -> tuple[str, type[Message]
         for part in found[1].split("."):
             element = getattr(element, part)
         if "error_code" in element.__slots__ or any("Iterable" in text for text in _annotations(element)):
-            return name, element
-    raise TypeError(f"{response_class.__qualname__} has no field for an error")
+            return _Array(name, element)
+    return None
 
 
 def _annotations(message_class: type[Message]) -> list[str]:

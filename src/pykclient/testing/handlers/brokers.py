@@ -6,7 +6,7 @@ Among them are those for the state of share groups, which leaders of partitions 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
@@ -21,13 +21,13 @@ from pykclient.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
-from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
 from pykclient.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
 )
-from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from pykclient.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
@@ -47,28 +47,9 @@ if TYPE_CHECKING:
 # --- LEADER_AND_ISR --------------------------------------------------------------------------------------------------
 
 
-def refuse_leader_and_isr(body: LeaderAndIsrRequest, code: int, message: str | None = None) -> LeaderAndIsrResponse:
-    return LeaderAndIsrResponse(
-        error_code=code,
-        topics=[
-            LeaderAndIsrResponse.LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=[
-                    LeaderAndIsrResponse.LeaderAndIsrPartitionError(
-                        partition_index=state.partition_index, error_code=code
-                    )
-                    for state in topic.partition_states
-                ],
-            )
-            for topic in body.topic_states
-        ],
-    )
-
-
 # the controller is of the same release as this broker
-@serves(ApiKeys.LEADER_AND_ISR, (5, 7), is_broker_only=True, refuse=refuse_leader_and_isr)
-def handle_leader_and_isr(broker: Broker, request: Request) -> None:
-    body = cast(LeaderAndIsrRequest, request.body)
+@serves(ApiKeys.LEADER_AND_ISR, (5, 7), is_broker_only=True)
+def handle_leader_and_isr(broker: Broker, request: Request, body: LeaderAndIsrRequest) -> None:
     broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
     request.respond(broker.replica_manager.become_leader_or_follower(body))
 
@@ -76,23 +57,9 @@ def handle_leader_and_isr(broker: Broker, request: Request) -> None:
 # --- STOP_REPLICA ----------------------------------------------------------------------------------------------------
 
 
-def refuse_stop_replica(body: StopReplicaRequest, code: int, message: str | None = None) -> StopReplicaResponse:
-    return StopReplicaResponse(
-        error_code=code,
-        partition_errors=[
-            StopReplicaResponse.StopReplicaPartitionError(
-                topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
-            )
-            for topic in body.topic_states
-            for state in topic.partition_states
-        ],
-    )
-
-
 # the controller is of the same release as this broker
-@serves(ApiKeys.STOP_REPLICA, (3, 4), is_broker_only=True, refuse=refuse_stop_replica)
-def handle_stop_replica(broker: Broker, request: Request) -> None:
-    body = cast(StopReplicaRequest, request.body)
+@serves(ApiKeys.STOP_REPLICA, (3, 4), is_broker_only=True)
+def handle_stop_replica(broker: Broker, request: Request, body: StopReplicaRequest) -> None:
     broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
     request.respond(broker.replica_manager.stop_replicas(body))
 
@@ -101,13 +68,12 @@ def handle_stop_replica(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.UPDATE_METADATA, (5, 8), is_broker_only=True)
-def handle_update_metadata(broker: Broker, request: Request) -> None:
+def handle_update_metadata(broker: Broker, request: Request, body: UpdateMetadataRequest) -> None:
     """Replace the broker's metadata.
 
     Requests of an old controller, those meant for the broker before a restart, and those that the controller's later
     requests have overtaken are rejected.
     """
-    body = cast(UpdateMetadataRequest, request.body)
     broker.replica_manager.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)
     broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
     broker.metadata_cache.update_metadata(body)
@@ -118,9 +84,8 @@ def handle_update_metadata(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.ALTER_PARTITION, AlterPartitionRequest.VERSIONS, is_broker_only=True)
-def handle_alter_partition(broker: Broker, request: Request) -> None:
+def handle_alter_partition(broker: Broker, request: Request, body: AlterPartitionRequest) -> None:
     """Respond once the new state is stored or rejected."""
-    body = cast(AlterPartitionRequest, request.body)
     broker.controller.alter_partition_handler.alter_partitions(body, request.api_version, request.respond)
 
 
@@ -128,9 +93,8 @@ def handle_alter_partition(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.CONTROLLED_SHUTDOWN, ControlledShutdownRequest.VERSIONS, is_broker_only=True)
-def handle_controlled_shutdown(broker: Broker, request: Request) -> None:
+def handle_controlled_shutdown(broker: Broker, request: Request, body: ControlledShutdownRequest) -> None:
     """Respond with the partitions that could not be moved."""
-    body = cast(ControlledShutdownRequest, request.body)
 
     def respond(code: int, remaining: Collection[TopicPartition]) -> None:
         request.respond(
@@ -150,9 +114,8 @@ def handle_controlled_shutdown(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest.VERSIONS, is_broker_only=True)
-def handle_allocate_producer_ids(broker: Broker, request: Request) -> None:
+def handle_allocate_producer_ids(broker: Broker, request: Request, body: AllocateProducerIdsRequest) -> None:
     """Respond once the allocation is stored."""
-    body = cast(AllocateProducerIdsRequest, request.body)
 
     def respond(code: int, first: int, length: int) -> None:
         request.respond(AllocateProducerIdsResponse(error_code=code, producer_id_start=first, producer_id_len=length))
@@ -160,188 +123,123 @@ def handle_allocate_producer_ids(broker: Broker, request: Request) -> None:
     broker.controller.allocate_producer_ids(body.broker_id, body.broker_epoch, respond)
 
 
-# --- InitializeShareGroupState ---------------------------------------------------------------------------------------
+# --- the state of share groups ---------------------------------------------------------------------------------------
 
-_InitializeShareGroupStateResult = InitializeShareGroupStateResponse.PartitionResult
+
+def _handle_each(
+    request: Request,
+    body: Any,
+    result_of_topic: Callable[..., Any],
+    handle: Callable[[SharePartitionKey, Any, Callable[..., None]], None],
+) -> None:
+    """Call ``handle`` with each share partition of a request, and respond when the result of the last one is there.
+
+    ``handle`` gets the partition's key, its part of the request, and the callback for an error, or for the fields of
+    the result.
+    """
+    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
+
+    def handle_one(topic_id: UUID, partition: Any, respond: Callable[[Any], None]) -> None:
+        def handled(error: BrokerError | None, **fields: Any) -> None:
+            if error is not None:
+                fields = {"error_code": error.code, "error_message": str(error)}
+            respond(response_class.PartitionResult(partition=partition.partition, **fields))
+
+        handle(SharePartitionKey(body.group_id, topic_id, partition.partition), partition, handled)
+
+    def answer(results: list[tuple[UUID, list[Any]]]) -> None:
+        topics = [result_of_topic(topic_id=topic_id, partitions=found) for topic_id, found in results]
+        request.respond(response_class(results=topics))
+
+    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), handle_one, answer)
 
 
 @serves(ApiKeys.INITIALIZE_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_initialize_share_group_state(broker: Broker, request: Request) -> None:
+def handle_initialize_share_group_state(
+    broker: Broker, request: Request, body: InitializeShareGroupStateRequest
+) -> None:
     """Respond when the new state is on all in-sync replicas."""
-    body = cast(InitializeShareGroupStateRequest, request.body)
 
     def initialize(
-        topic_id: UUID,
-        partition: InitializeShareGroupStateRequest.PartitionData,
-        respond: Callable[[_InitializeShareGroupStateResult], None],
+        key: SharePartitionKey, asked: InitializeShareGroupStateRequest.PartitionData, respond: Callable[..., None]
     ) -> None:
-        def written(error: BrokerError | None) -> None:
-            result = _InitializeShareGroupStateResult(partition=partition.partition)
-            if error is not None:
-                result.error_code, result.error_message = error.code, str(error)
-            respond(result)
+        broker.share_coordinator.initialize_state(key, asked.state_epoch, asked.start_offset, respond)
 
-        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
-        broker.share_coordinator.initialize_state(key, partition.state_epoch, partition.start_offset, written)
-
-    def answer(results: list[tuple[UUID, list[_InitializeShareGroupStateResult]]]) -> None:
-        response = InitializeShareGroupStateResponse
-        request.respond(
-            response(results=[response.InitializeStateResult(topic_id=id, partitions=found) for id, found in results])
-        )
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), initialize, answer)
-
-
-# --- ReadShareGroupState ---------------------------------------------------------------------------------------------
-
-_ReadShareGroupStateResult = ReadShareGroupStateResponse.PartitionResult
+    _handle_each(request, body, InitializeShareGroupStateResponse.InitializeStateResult, initialize)
 
 
 @serves(ApiKeys.READ_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_read_share_group_state(broker: Broker, request: Request) -> None:
+def handle_read_share_group_state(broker: Broker, request: Request, body: ReadShareGroupStateRequest) -> None:
     """Respond when the leader epochs are on all in-sync replicas, so that earlier leaders are fenced."""
-    body = cast(ReadShareGroupStateRequest, request.body)
 
     def read(
-        topic_id: UUID,
-        partition: ReadShareGroupStateRequest.PartitionData,
-        respond: Callable[[_ReadShareGroupStateResult], None],
+        key: SharePartitionKey, asked: ReadShareGroupStateRequest.PartitionData, respond: Callable[..., None]
     ) -> None:
         def found(error: BrokerError | None, state: ShareState | None) -> None:
-            result = _ReadShareGroupStateResult(partition=partition.partition)
-            if error is not None:
-                result.error_code, result.error_message = error.code, str(error)
-            elif state is not None:
-                result.state_epoch, result.start_offset = state.state_epoch, state.start_offset
-                result.state_batches = [
-                    ReadShareGroupStateResponse.StateBatch(
-                        first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=count
-                    )
-                    for first, last, delivery_state, count in state.batches
-                ]
-            respond(result)
+            if error is not None or state is None:
+                respond(error)
+                return
+            batches = [
+                ReadShareGroupStateResponse.StateBatch(
+                    first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=count
+                )
+                for first, last, delivery_state, count in state.batches
+            ]
+            respond(None, state_epoch=state.state_epoch, start_offset=state.start_offset, state_batches=batches)
 
-        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
-        broker.share_coordinator.read_state(key, partition.leader_epoch, found)
+        broker.share_coordinator.read_state(key, asked.leader_epoch, found)
 
-    def answer(results: list[tuple[UUID, list[_ReadShareGroupStateResult]]]) -> None:
-        response = ReadShareGroupStateResponse
-        request.respond(
-            response(results=[response.ReadStateResult(topic_id=id, partitions=found) for id, found in results])
-        )
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), read, answer)
-
-
-# --- ReadShareGroupStateSummary --------------------------------------------------------------------------------------
-
-_ReadShareGroupStateSummaryResult = ReadShareGroupStateSummaryResponse.PartitionResult
+    _handle_each(request, body, ReadShareGroupStateResponse.ReadStateResult, read)
 
 
 @serves(ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), is_broker_only=True)
-def handle_read_share_group_state_summary(broker: Broker, request: Request) -> None:
+def handle_read_share_group_state_summary(
+    broker: Broker, request: Request, body: ReadShareGroupStateSummaryRequest
+) -> None:
     """Respond immediately, or after writes in progress."""
-    body = cast(ReadShareGroupStateSummaryRequest, request.body)
 
-    def read(
-        topic_id: UUID,
-        partition: ReadShareGroupStateSummaryRequest.PartitionData,
-        respond: Callable[[_ReadShareGroupStateSummaryResult], None],
-    ) -> None:
+    def read(key: SharePartitionKey, _: object, respond: Callable[..., None]) -> None:
         def found(error: BrokerError | None, state: ShareState | None) -> None:
-            result = _ReadShareGroupStateSummaryResult(partition=partition.partition)
-            if error is not None:
-                result.error_code, result.error_message = error.code, str(error)
-            elif state is not None:
-                result.state_epoch, result.leader_epoch = state.state_epoch, state.leader_epoch
-                result.start_offset = state.start_offset
-                result.delivery_complete_count = state.delivery_complete_count
-            respond(result)
+            if error is not None or state is None:
+                respond(error)
+                return
+            respond(
+                None,
+                state_epoch=state.state_epoch,
+                leader_epoch=state.leader_epoch,
+                start_offset=state.start_offset,
+                delivery_complete_count=state.delivery_complete_count,
+            )
 
-        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
         broker.share_coordinator.read_state_summary(key, found)
 
-    def answer(results: list[tuple[UUID, list[_ReadShareGroupStateSummaryResult]]]) -> None:
-        response = ReadShareGroupStateSummaryResponse
-        request.respond(
-            response(results=[response.ReadStateSummaryResult(topic_id=id, partitions=found) for id, found in results])
-        )
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), read, answer)
-
-
-# --- WriteShareGroupState --------------------------------------------------------------------------------------------
-
-_WriteShareGroupStateResult = WriteShareGroupStateResponse.PartitionResult
+    _handle_each(request, body, ReadShareGroupStateSummaryResponse.ReadStateSummaryResult, read)
 
 
 @serves(ApiKeys.WRITE_SHARE_GROUP_STATE, (0, 1), is_broker_only=True)
-def handle_write_share_group_state(broker: Broker, request: Request) -> None:
+def handle_write_share_group_state(broker: Broker, request: Request, body: WriteShareGroupStateRequest) -> None:
     """Respond when the changes are on all in-sync replicas."""
-    body = cast(WriteShareGroupStateRequest, request.body)
 
     def write(
-        topic_id: UUID,
-        partition: WriteShareGroupStateRequest.PartitionData,
-        respond: Callable[[_WriteShareGroupStateResult], None],
+        key: SharePartitionKey, asked: WriteShareGroupStateRequest.PartitionData, respond: Callable[..., None]
     ) -> None:
-        def written(error: BrokerError | None) -> None:
-            result = _WriteShareGroupStateResult(partition=partition.partition)
-            if error is not None:
-                result.error_code, result.error_message = error.code, str(error)
-            respond(result)
-
-        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
+        batches = [
+            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in asked.state_batches
+        ]
         update = ShareUpdate(
-            partition.state_epoch,
-            partition.leader_epoch,
-            partition.start_offset,
-            partition.delivery_complete_count,
-            [
-                StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-                for batch in partition.state_batches
-            ],
+            asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches
         )
-        broker.share_coordinator.write_state(key, update, written)
+        broker.share_coordinator.write_state(key, update, respond)
 
-    def answer(results: list[tuple[UUID, list[_WriteShareGroupStateResult]]]) -> None:
-        response = WriteShareGroupStateResponse
-        request.respond(
-            response(results=[response.WriteStateResult(topic_id=id, partitions=found) for id, found in results])
-        )
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), write, answer)
-
-
-# --- DeleteShareGroupState -------------------------------------------------------------------------------------------
-
-_DeleteShareGroupStateResult = DeleteShareGroupStateResponse.PartitionResult
+    _handle_each(request, body, WriteShareGroupStateResponse.WriteStateResult, write)
 
 
 @serves(ApiKeys.DELETE_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_delete_share_group_state(broker: Broker, request: Request) -> None:
+def handle_delete_share_group_state(broker: Broker, request: Request, body: DeleteShareGroupStateRequest) -> None:
     """Respond when the tombstones are on all in-sync replicas."""
-    body = cast(DeleteShareGroupStateRequest, request.body)
 
-    def delete(
-        topic_id: UUID,
-        partition: DeleteShareGroupStateRequest.PartitionData,
-        respond: Callable[[_DeleteShareGroupStateResult], None],
-    ) -> None:
-        def written(error: BrokerError | None) -> None:
-            result = _DeleteShareGroupStateResult(partition=partition.partition)
-            if error is not None:
-                result.error_code, result.error_message = error.code, str(error)
-            respond(result)
+    def delete(key: SharePartitionKey, _: object, respond: Callable[..., None]) -> None:
+        broker.share_coordinator.delete_state(key, respond)
 
-        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
-        broker.share_coordinator.delete_state(key, written)
-
-    def answer(results: list[tuple[UUID, list[_DeleteShareGroupStateResult]]]) -> None:
-        response = DeleteShareGroupStateResponse
-        request.respond(
-            response(results=[response.DeleteStateResult(topic_id=id, partitions=found) for id, found in results])
-        )
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), delete, answer)
+    _handle_each(request, body, DeleteShareGroupStateResponse.DeleteStateResult, delete)

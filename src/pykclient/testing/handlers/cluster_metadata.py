@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pykclient import topic_names
@@ -60,8 +60,7 @@ _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 
 @serves(ApiKeys.API_VERSIONS, (0, 4))
-def handle_api_versions(broker: Broker, request: Request) -> None:
-    body = cast(ApiVersionsRequest, request.body)
+def handle_api_versions(broker: Broker, request: Request, body: ApiVersionsRequest) -> None:
     if request.api_version >= _FIRST_WITH_SOFTWARE_NAME:
         for given in (body.client_software_name, body.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(given):
@@ -128,21 +127,9 @@ _MetadataPartition = MetadataResponse.MetadataResponsePartition
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 12
 
 
-def refuse_metadata(body: MetadataRequest, code: int, message: str | None = None) -> MetadataResponse:
-    """Return the error for each requested topic; the newest version also has it at the top."""
-    return MetadataResponse(
-        error_code=code,
-        topics=[
-            _MetadataTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
-            for topic in body.topics or ()
-        ],
-    )
-
-
-@serves(ApiKeys.METADATA, MetadataRequest.VERSIONS, refuse=refuse_metadata)
-def handle_metadata(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.METADATA, MetadataRequest.VERSIONS, everywhere=True)
+def handle_metadata(broker: Broker, request: Request, body: MetadataRequest) -> None:
     """Respond with this broker's metadata, which may be outdated."""
-    body = cast(MetadataRequest, request.body)
     version = request.api_version
     snapshot = broker.metadata_cache.snapshot
     auth = broker.auth
@@ -271,9 +258,8 @@ Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
 @serves(ApiKeys.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest.VERSIONS)
-def handle_describe_topic_partitions(broker: Broker, request: Request) -> None:
+def handle_describe_topic_partitions(broker: Broker, request: Request, body: DescribeTopicPartitionsRequest) -> None:
     """Respond with a page in the order of the topics' names, and the start of the next one."""
-    body = cast(DescribeTopicPartitionsRequest, request.body)
     snapshot = broker.metadata_cache.snapshot
     response = DescribeTopicPartitionsResponse()
     remaining = max(min(_MAX_PARTITIONS, body.response_partition_limit), 1)
@@ -363,9 +349,8 @@ _CONTROLLERS: Final = 2
 
 
 @serves(ApiKeys.DESCRIBE_CLUSTER, DescribeClusterRequest.VERSIONS)
-def handle_describe_cluster(broker: Broker, request: Request) -> None:
+def handle_describe_cluster(broker: Broker, request: Request, body: DescribeClusterRequest) -> None:
     """Respond with this broker's metadata. Requests for a quorum's controllers are rejected."""
-    body = cast(DescribeClusterRequest, request.body)
     if body.endpoint_type == _CONTROLLERS:
         raise MismatchedEndpointTypeError(
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -392,9 +377,10 @@ def handle_describe_cluster(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, GetTelemetrySubscriptionsRequest.VERSIONS)
-def handle_get_telemetry_subscriptions(broker: Broker, request: Request) -> None:
+def handle_get_telemetry_subscriptions(
+    broker: Broker, request: Request, body: GetTelemetrySubscriptionsRequest
+) -> None:
     """Respond with the subscription. Without a receiver, the API is not offered."""
-    body = cast(GetTelemetrySubscriptionsRequest, request.body)
     receiver = broker.cluster.telemetry
     if receiver is None:
         raise UnsupportedVersionError
@@ -415,9 +401,8 @@ def handle_get_telemetry_subscriptions(broker: Broker, request: Request) -> None
 
 
 @serves(ApiKeys.PUSH_TELEMETRY, PushTelemetryRequest.VERSIONS)
-def handle_push_telemetry(broker: Broker, request: Request) -> None:
+def handle_push_telemetry(broker: Broker, request: Request, body: PushTelemetryRequest) -> None:
     """Pass the metrics to the receiver. Without one, the API is not offered."""
-    body = cast(PushTelemetryRequest, request.body)
     receiver = broker.cluster.telemetry
     if receiver is None:
         raise UnsupportedVersionError

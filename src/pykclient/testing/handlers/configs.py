@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import BrokerError, InvalidRequestError, NotControllerError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from pykclient.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
 from pykclient.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from pykclient.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from pykclient.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pykclient.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from pykclient.testing import acls
 from pykclient.testing.controller.config_manager import (
@@ -44,9 +41,8 @@ _DescribeConfigsResult = DescribeConfigsResponse.DescribeConfigsResult
 
 
 @serves(ApiKeys.DESCRIBE_CONFIGS, (0, 4))
-def handle_describe_configs(broker: Broker, request: Request) -> None:
+def handle_describe_configs(broker: Broker, request: Request, body: DescribeConfigsRequest) -> None:
     """Respond once the broker has contact with the coordination service, which stores the settings."""
-    body = cast(DescribeConfigsRequest, request.body)
 
     def process() -> None:
         results = [_describe(broker, request, resource, body) for resource in body.resources]
@@ -99,92 +95,54 @@ def check_resource(broker: Broker, request: Request, operation: int, resource_ty
         broker.auth.check_cluster(request, operation)
 
 
-# --- AlterConfigs ----------------------------------------------------------------------------------------------------
-
-_AlterConfigsResult = AlterConfigsResponse.AlterConfigsResourceResponse
+# --- AlterConfigs, IncrementalAlterConfigs ---------------------------------------------------------------------------
 
 
 @serves(ApiKeys.ALTER_CONFIGS, AlterConfigsRequest.VERSIONS)
-def handle_alter_configs(broker: Broker, request: Request) -> None:
+def handle_alter_configs(broker: Broker, request: Request, body: AlterConfigsRequest) -> None:
     """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
-    body = cast(AlterConfigsRequest, request.body)
-
-    denied: list[tuple[ConfigResource, BrokerError | None]] = []
-    resources = []
-    for resource in body.resources:
-        try:
-            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-            resources.append(resource)
-        except BrokerError as error:
-            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
-
-    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
-        request.respond(AlterConfigsResponse(responses=[_result(*outcome) for outcome in (*outcomes, *denied)]))
-
-    changes = [
-        (
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [AlterConfigOp(config.name, SET, config.value) for config in resource.configs],
-            True,
-        )
-        for resource in resources
-    ]
-    broker.controller.config_manager.alter(changes, body.validate_only, respond)
-
-
-def _result(resource: ConfigResource, error: BrokerError | None) -> _AlterConfigsResult:
-    return _AlterConfigsResult(
-        resource_type=resource.type,
-        resource_name=resource.name,
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else str(error),
-    )
-
-
-# --- IncrementalAlterConfigs -----------------------------------------------------------------------------------------
-
-_IncrementalAlterConfigsResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    _alter_resources(broker, request, body, lambda config: AlterConfigOp(config.name, SET, config.value))
 
 
 @serves(ApiKeys.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest.VERSIONS)
-def handle_incremental_alter_configs(broker: Broker, request: Request) -> None:
+def handle_incremental_alter_configs(broker: Broker, request: Request, body: IncrementalAlterConfigsRequest) -> None:
     """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
-    body = cast(IncrementalAlterConfigsRequest, request.body)
+    _alter_resources(
+        broker, request, body, lambda config: AlterConfigOp(config.name, config.config_operation, config.value)
+    )
 
+
+def _alter_resources(
+    broker: Broker,
+    request: Request,
+    body: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    operation: Callable[[Any], AlterConfigOp],
+) -> None:
+    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
+    replaces_all = isinstance(body, AlterConfigsRequest)
     denied: list[tuple[ConfigResource, BrokerError | None]] = []
-    resources = []
-    for resource in body.resources:
+    changes: list[tuple[ConfigResource, list[AlterConfigOp], bool]] = []
+    for each in body.resources:
+        resource = ConfigResource(each.resource_type, each.resource_name)
         try:
-            check_resource(broker, request, acls.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-            resources.append(resource)
+            check_resource(broker, request, acls.ALTER_CONFIGS, resource.type, resource.name)
+            changes.append((resource, [operation(config) for config in each.configs], replaces_all))
         except BrokerError as error:
-            denied.append((ConfigResource(resource.resource_type, resource.resource_name), error))
+            denied.append((resource, error))
 
     def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
-        request.respond(
-            IncrementalAlterConfigsResponse(
-                responses=[_incremental_result(*outcome) for outcome in (*outcomes, *denied)]
+        results = [
+            response_class.AlterConfigsResourceResponse(
+                resource_type=resource.type,
+                resource_name=resource.name,
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else str(error),
             )
-        )
+            for resource, error in (*outcomes, *denied)
+        ]
+        request.respond(response_class(responses=results))
 
-    changes = [
-        (
-            ConfigResource(resource.resource_type, resource.resource_name),
-            [AlterConfigOp(config.name, config.config_operation, config.value) for config in resource.configs],
-            False,
-        )
-        for resource in resources
-    ]
     broker.controller.config_manager.alter(changes, body.validate_only, respond)
-
-
-def _incremental_result(resource: ConfigResource, error: BrokerError | None) -> _IncrementalAlterConfigsResult:
-    return _IncrementalAlterConfigsResult(
-        resource_type=resource.type,
-        resource_name=resource.name,
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else str(error),
-    )
 
 
 # --- ListConfigResources ---------------------------------------------------------------------------------------------
@@ -193,9 +151,8 @@ _SUPPORTED = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 @serves(ApiKeys.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest.VERSIONS)
-def handle_list_config_resources(broker: Broker, request: Request) -> None:
+def handle_list_config_resources(broker: Broker, request: Request, body: ListConfigResourcesRequest) -> None:
     """Respond with this broker's metadata. Version 0 is only for client metrics, of which there are none."""
-    body = cast(ListConfigResourcesRequest, request.body)
     broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
     types = (CLIENT_METRICS,) if request.api_version == 0 else tuple(body.resource_types) or _SUPPORTED
     if not set(types) <= set(_SUPPORTED):
@@ -216,18 +173,8 @@ def handle_list_config_resources(broker: Broker, request: Request) -> None:
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
-def refuse_describe_client_quotas(
-    body: DescribeClientQuotasRequest,
-    code: int,
-    message: str | None = None,
-) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
-
-
-@serves(ApiKeys.DESCRIBE_CLIENT_QUOTAS, (0, 1), refuse=refuse_describe_client_quotas)
-def handle_describe_client_quotas(broker: Broker, request: Request) -> None:
-    body = request.body
-    assert isinstance(body, DescribeClientQuotasRequest)
+@serves(ApiKeys.DESCRIBE_CLIENT_QUOTAS, (0, 1), entries=None)
+def handle_describe_client_quotas(broker: Broker, request: Request, body: DescribeClientQuotasRequest) -> None:
     broker.auth.check_cluster(request, acls.DESCRIBE_CONFIGS)
     components: dict[str, DescribeClientQuotasRequest.ComponentData] = {}
     for component in body.components:
@@ -284,9 +231,7 @@ def refuse_alter_client_quotas(
 
 
 @serves(ApiKeys.ALTER_CLIENT_QUOTAS, (0, 1), refuse=refuse_alter_client_quotas)
-def handle_alter_client_quotas(broker: Broker, request: Request) -> None:
-    body = request.body
-    assert isinstance(body, AlterClientQuotasRequest)
+def handle_alter_client_quotas(broker: Broker, request: Request, body: AlterClientQuotasRequest) -> None:
     broker.auth.check_cluster(request, acls.ALTER_CONFIGS)
     entries = []
     for entry in body.entries:

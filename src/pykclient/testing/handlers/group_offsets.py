@@ -16,14 +16,15 @@ from pykclient.errors import (
     UnstableOffsetCommitError,
 )
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
+from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.group.group_metadata import CommittedOffset
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import answer_each, answer_partitions, serves
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from pykclient.types import TopicPartition
 
@@ -38,31 +39,27 @@ if TYPE_CHECKING:
 #: From this version on, topics are named by their ids (KIP-848).
 _TOPIC_IDS = 10
 
-_OffsetCommitResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
-
-_OffsetCommitResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartition
+_NO_PARTITION: Final = UnknownTopicOrPartitionError.code
 
 
 @serves(ApiKeys.OFFSET_COMMIT, (0, 10))
-def handle_offset_commit(broker: Broker, request: Request) -> None:
+def handle_offset_commit(broker: Broker, request: Request, body: OffsetCommitRequest) -> None:
     """Respond when the offsets are on all in-sync replicas. Partitions that do not exist get an error."""
-    body = cast(OffsetCommitRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)
     use_topic_ids = request.api_version >= _TOPIC_IDS
-    unknown = (UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError).code
+    unknown = UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError
     cache = broker.metadata_cache
     wall_ms = broker.loop.wall_ms
     expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
-    names: list[str | None] = []
+    names: dict[tuple[str, UUID], str | None] = {}
     denied: set[str] = set()
-    no_partition = UnknownTopicOrPartitionError.code
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in body.topics:
         name = cache.topic_name(topic.topic_id) if use_topic_ids else topic.name
         if name is not None and not cache.contains(name):
             name = None
-        names.append(name)
+        names[topic.name, topic.topic_id] = name
         if name is None:
             continue
         if not auth.authorize(request, acls.READ, acls.TOPIC, name):
@@ -82,32 +79,18 @@ def handle_offset_commit(broker: Broker, request: Request) -> None:
                 topic_id,
             )
 
-    def error_code(name: str | None, index: int, error_codes: Mapping[TopicPartition, int]) -> int:
-        if name is None:
-            return unknown
-        if name in denied:
-            return TopicAuthorizationError.code
-        return error_codes.get(TopicPartition(name, index), no_partition)
-
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        request.respond(
-            OffsetCommitResponse(
-                topics=[
-                    _OffsetCommitResponseTopic(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            _OffsetCommitResponsePartition(
-                                partition_index=one.partition_index,
-                                error_code=error_code(name, one.partition_index, error_codes),
-                            )
-                            for one in topic.partitions
-                        ],
-                    )
-                    for topic, name in zip(body.topics, names, strict=True)
-                ]
-            )
-        )
+        def answer(
+            topic: OffsetCommitRequest.OffsetCommitRequestTopic, one: OffsetCommitRequest.OffsetCommitRequestPartition
+        ) -> Mapping[str, object]:
+            name = names[topic.name, topic.topic_id]
+            if name is None:
+                raise unknown
+            if name in denied:
+                raise TopicAuthorizationError
+            return {"error_code": error_codes.get(TopicPartition(name, one.partition_index), _NO_PARTITION)}
+
+        answer_partitions(request, body, answer)
 
     try:
         broker.group_coordinator.commit_offsets(body, request.api_version, offsets, respond)
@@ -124,24 +107,10 @@ _FIRST_VERSION_WITH_ABORTABLE_ERRORS: Final = 4
 
 _FIRST_VERSION_WITH_ADDING: Final = 5
 
-_TxnOffsetCommitResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
-_TxnOffsetCommitResponsePartition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
-
-
-def refuse_txn_offset_commit(
-    body: TxnOffsetCommitRequest, code: int, message: str | None = None
-) -> TxnOffsetCommitResponse:
-    errors = {
-        TopicPartition(topic.name, one.partition_index): code for topic in body.topics for one in topic.partitions
-    }
-    return _response(body, errors, _TELLS_LOADING)
-
-
-@serves(ApiKeys.TXN_OFFSET_COMMIT, (0, 5), refuse=refuse_txn_offset_commit)
-def handle_txn_offset_commit(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.TXN_OFFSET_COMMIT, (0, 5))
+def handle_txn_offset_commit(broker: Broker, request: Request, body: TxnOffsetCommitRequest) -> None:
     """Respond when the offsets are on all in-sync replicas. They can be read when the transaction is committed."""
-    body = cast(TxnOffsetCommitRequest, request.body)
     auth = broker.auth
     auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
     auth.check_group(request, acls.READ, body.group_id)
@@ -170,7 +139,18 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> None:
     }
 
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        request.respond(_response(body, {**error_codes, **denied}, version))
+        codes = {**error_codes, **denied}
+
+        def answer(
+            topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
+            one: TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
+        ) -> Mapping[str, object]:
+            code = codes.get(TopicPartition(topic.name, one.partition_index), _NO_PARTITION)
+            if code == CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
+                code = CoordinatorNotAvailableError.code
+            return {"error_code": code}
+
+        answer_partitions(request, body, answer)
 
     operation = TransactionSupportedOperation.DEFAULT_ERROR
     if version >= _FIRST_VERSION_WITH_ADDING:
@@ -184,32 +164,6 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> None:
         broker.group_coordinator.commit_transactional_offsets(body, operation, offsets, respond)
     except BrokerError as error:
         respond(dict.fromkeys(offsets, error.code))
-
-
-def _response(
-    body: TxnOffsetCommitRequest, error_codes: Mapping[TopicPartition, int], version: int
-) -> TxnOffsetCommitResponse:
-    def code(tp: TopicPartition) -> int:
-        error_code = error_codes.get(tp, UnknownTopicOrPartitionError.code)
-        if error_code == CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
-            return CoordinatorNotAvailableError.code
-        return error_code
-
-    return TxnOffsetCommitResponse(
-        topics=[
-            _TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    _TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=code(TopicPartition(topic.name, one.partition_index)),
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
 
 
 # --- OffsetFetch -----------------------------------------------------------------------------------------------------
@@ -254,24 +208,17 @@ def refuse_offset_fetch(body: OffsetFetchRequest, code: int, message: str | None
 
 
 @serves(ApiKeys.OFFSET_FETCH, (0, 10), refuse=refuse_offset_fetch)
-def handle_offset_fetch(broker: Broker, request: Request) -> None:
+def handle_offset_fetch(broker: Broker, request: Request, body: OffsetFetchRequest) -> None:
     """Respond immediately, unless stable offsets are requested and commits are pending."""
-    body = cast(OffsetFetchRequest, request.body)
     version = request.api_version
     if version < _BATCHED:
-        _fetch(broker, request, _as_group(body), body.require_stable, lambda group: _respond_one(request, group))
+        _fetch(broker, request, body.require_stable, _as_group(body), lambda group: _respond_one(request, group))
         return
-    answers: dict[int, Group] = {}
-
-    def answered(index: int, group: Group) -> None:
-        answers[index] = group
-        if len(answers) == len(body.groups):
-            request.respond(OffsetFetchResponse(groups=[answers[i] for i in range(len(answers))]))
-
-    if not body.groups:
-        request.respond(OffsetFetchResponse())
-    for index, group in enumerate(body.groups):
-        _fetch(broker, request, group, body.require_stable, partial(answered, index))
+    answer_each(
+        body.groups,
+        partial(_fetch, broker, request, body.require_stable),
+        lambda groups: request.respond(OffsetFetchResponse(groups=groups)),
+    )
 
 
 def _as_group(body: OffsetFetchRequest) -> RequestGroup:
@@ -316,7 +263,7 @@ def _respond_one(request: Request, group: Group) -> None:
 
 
 def _fetch(
-    broker: Broker, request: Request, asked: RequestGroup, require_stable: bool, respond: Callable[[Group], None]
+    broker: Broker, request: Request, require_stable: bool, asked: RequestGroup, respond: Callable[[Group], None]
 ) -> None:
     auth = broker.auth
     cache = broker.metadata_cache
@@ -407,14 +354,14 @@ def _failed_topic(asked: RequestTopics, error_code: int) -> Topics:
 def _all_topics(
     offsets: Mapping[TopicPartition, CommittedOffset | None], topic_id: Callable[[str], UUID], use_topic_ids: bool
 ) -> list[Topics]:
-    by_name: dict[str, Topics] = {}
-    for tp, offset in offsets.items():
-        topic = by_name.get(tp.topic)
-        if topic is None:
-            topic = by_name[tp.topic] = Topics(name=tp.topic, topic_id=topic_id(tp.topic))
-        topic.partitions.append(_partition(tp.partition, offset, topic.topic_id))
-    # A request by ids cannot get a topic without an id, because that topic was deleted.
-    return [topic for topic in by_name.values() if not (use_topic_ids and topic.topic_id == ZERO_UUID)]
+    topics = []
+    for name, found in grouped((tp.topic, (tp.partition, offset)) for tp, offset in offsets.items()).items():
+        id = topic_id(name)
+        # A request by ids cannot get a topic without an id, because that topic was deleted.
+        if not use_topic_ids or id != ZERO_UUID:
+            partitions = [_partition(index, offset, id) for index, offset in found]
+            topics.append(Topics(name=name, topic_id=id, partitions=partitions))
+    return topics
 
 
 def _partition(index: int, offset: CommittedOffset | None, topic_id: UUID) -> Partitions:
@@ -436,9 +383,8 @@ def _no_offset(index: int, error_code: int = 0) -> Partitions:
 
 
 @serves(ApiKeys.OFFSET_DELETE, (0, 0))
-def handle_offset_delete(broker: Broker, request: Request) -> None:
+def handle_offset_delete(broker: Broker, request: Request, body: OffsetDeleteRequest) -> None:
     """Respond once the tombstones are on all in-sync replicas."""
-    body = cast(OffsetDeleteRequest, request.body)
     broker.auth.check_group(request, acls.DELETE, body.group_id)
     authorized = broker.auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
     partition_info = broker.metadata_cache.partition_info
@@ -446,25 +392,13 @@ def handle_offset_delete(broker: Broker, request: Request) -> None:
     known = [tp for tp in asked if tp.topic in authorized and partition_info(tp) is not None]
 
     def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        denied, unknown = TopicAuthorizationError.code, UnknownTopicOrPartitionError.code
-        request.respond(
-            OffsetDeleteResponse(
-                topics=[
-                    OffsetDeleteResponse.OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponse.OffsetDeleteResponsePartition(
-                                partition_index=one.partition_index,
-                                error_code=denied
-                                if topic.name not in authorized
-                                else error_codes.get(TopicPartition(topic.name, one.partition_index), unknown),
-                            )
-                            for one in topic.partitions
-                        ],
-                    )
-                    for topic in body.topics
-                ]
-            )
-        )
+        def answer(
+            topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, one: OffsetDeleteRequest.OffsetDeleteRequestPartition
+        ) -> Mapping[str, object]:
+            if topic.name not in authorized:
+                raise TopicAuthorizationError
+            return {"error_code": error_codes.get(TopicPartition(topic.name, one.partition_index), _NO_PARTITION)}
+
+        answer_partitions(request, body, answer)
 
     broker.group_coordinator.delete_offsets(body.group_id, known, respond)

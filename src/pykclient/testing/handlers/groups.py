@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.errors import (
     BrokerError,
@@ -41,6 +42,7 @@ from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_T
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest
     from pykclient.testing.broker import Broker
     from pykclient.testing.group.group_metadata import GroupMetadata
     from pykclient.testing.group.group_metadata_manager import Group
@@ -78,9 +80,8 @@ def refuse_find_coordinator(
 
 
 @serves(ApiKeys.FIND_COORDINATOR, (0, 6), refuse=refuse_find_coordinator)
-def handle_find_coordinator(broker: Broker, request: Request) -> None:
+def handle_find_coordinator(broker: Broker, request: Request, body: FindCoordinatorRequest) -> None:
     """Respond immediately. The first request creates the topic; meanwhile clients retry."""
-    body = cast(FindCoordinatorRequest, request.body)
     if request.api_version >= _BATCHED_KEYS:
         answers = [_coordinator(broker, request, body.key_type, key) for key in body.coordinator_keys]
         request.respond(FindCoordinatorResponse(coordinators=answers))
@@ -142,9 +143,8 @@ def refuse_join_group(body: JoinGroupRequest, code: int, message: str | None = N
 
 
 @serves(ApiKeys.JOIN_GROUP, (0, 9), refuse=refuse_join_group)
-def handle_join_group(broker: Broker, request: Request) -> None:
+def handle_join_group(broker: Broker, request: Request, body: JoinGroupRequest) -> None:
     """Respond once all members have joined, or the time for that is over."""
-    body = cast(JoinGroupRequest, request.body)
     broker.auth.check_group(request, acls.READ, body.group_id)
 
     def respond(response: JoinGroupResponse) -> None:
@@ -165,9 +165,8 @@ _NAMES_PROTOCOL = 5
 
 
 @serves(ApiKeys.SYNC_GROUP, (0, 5))
-def handle_sync_group(broker: Broker, request: Request) -> None:
+def handle_sync_group(broker: Broker, request: Request, body: SyncGroupRequest) -> None:
     """Respond once the leader's assignment is stored."""
-    body = cast(SyncGroupRequest, request.body)
     broker.auth.check_group(request, acls.READ, body.group_id)
     if request.api_version >= _NAMES_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
         raise InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")
@@ -178,9 +177,8 @@ def handle_sync_group(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.HEARTBEAT, (0, 4))
-def handle_heartbeat(broker: Broker, request: Request) -> None:
+def handle_heartbeat(broker: Broker, request: Request, body: HeartbeatRequest) -> None:
     """Respond immediately."""
-    body = cast(HeartbeatRequest, request.body)
     broker.auth.check_group(request, acls.READ, body.group_id)
     broker.group_coordinator.heartbeat(body)
     request.respond(HeartbeatResponse())
@@ -193,9 +191,8 @@ _BATCHED_MEMBERS = 3
 
 
 @serves(ApiKeys.LEAVE_GROUP, (0, 5))
-def handle_leave_group(broker: Broker, request: Request) -> None:
+def handle_leave_group(broker: Broker, request: Request, body: LeaveGroupRequest) -> None:
     """Respond immediately."""
-    body = cast(LeaveGroupRequest, request.body)
     broker.auth.check_group(request, acls.READ, body.group_id)
     if request.api_version >= _BATCHED_MEMBERS:
         request.respond(LeaveGroupResponse(members=broker.group_coordinator.leave_group(body.group_id, body.members)))
@@ -209,9 +206,8 @@ def handle_leave_group(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.CONSUMER_GROUP_HEARTBEAT, (0, 1))
-def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> None:
+def handle_consumer_group_heartbeat(broker: Broker, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
     """Respond when all changes in the response are in the log."""
-    body = cast(ConsumerGroupHeartbeatRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)
     for topic in body.subscribed_topic_names or ():
@@ -229,17 +225,9 @@ _TELLS_MISSING_GROUP = 6
 _DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
 
-def refuse_describe_groups(
-    body: DescribeGroupsRequest, code: int, message: str | None = None
-) -> DescribeGroupsResponse:
-    """Return the error for each group, without the message, which only the newest version can have."""
-    return DescribeGroupsResponse(groups=[_DescribedGroup(group_id=name, error_code=code) for name in body.groups])
-
-
-@serves(ApiKeys.DESCRIBE_GROUPS, (0, 6), refuse=refuse_describe_groups)
-def handle_describe_groups(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.DESCRIBE_GROUPS, (0, 6), error_message=None)
+def handle_describe_groups(broker: Broker, request: Request, body: DescribeGroupsRequest) -> None:
     """Respond immediately."""
-    body = cast(DescribeGroupsRequest, request.body)
     groups = []
     for group_id in body.groups:
         if not broker.auth.authorize(request, acls.DESCRIBE, acls.GROUP, group_id):
@@ -298,42 +286,51 @@ _DescribedConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
 @serves(ApiKeys.CONSUMER_GROUP_DESCRIBE, (0, 1))
-def handle_consumer_group_describe(broker: Broker, request: Request) -> None:
+def handle_consumer_group_describe(broker: Broker, request: Request, body: ConsumerGroupDescribeRequest) -> None:
     """Respond immediately."""
-    body = cast(ConsumerGroupDescribeRequest, request.body)
+
+    def describe(group_id: str) -> tuple[_DescribedConsumerGroup, AbstractSet[str]]:
+        group = broker.group_coordinator.describe_consumer_group(group_id)
+        members = [_member(broker, group, member) for member in group.members.values()]
+        described = _DescribedConsumerGroup(
+            group_id=group_id,
+            group_state=group.state.name,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor(next(iter(ASSIGNORS))),
+            members=members,
+        )
+        return described, {name for member in members for name in _topics_of(member)}
+
+    respond_with_groups(broker, request, body, describe)
+
+
+def respond_with_groups(
+    broker: Broker,
+    request: Request,
+    body: ConsumerGroupDescribeRequest | ShareGroupDescribeRequest,
+    describe: Callable[[str], tuple[Any, AbstractSet[str]]],
+) -> None:
+    """Describe each group. ``describe`` returns its description, and the topics that this description is about."""
+    auth = broker.auth
+    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
     groups = []
     for group_id in body.group_ids:
-        described = _describe_consumer_group(broker, request, group_id)
-        if body.include_authorized_operations and not described.error_code:
-            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
+        try:
+            auth.check_group(request, acls.DESCRIBE, group_id)
+            described, topics = describe(group_id)
+            if auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
+                raise TopicAuthorizationError(
+                    "The group has described topic(s) that the client is not authorized to describe."
+                )
+            if body.include_authorized_operations:
+                described.authorized_operations = auth.authorized_operations(request, acls.GROUP, group_id)
+        except BrokerError as error:
+            described = response_class.DescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=str(error)
+            )
         groups.append(described)
-    request.respond(ConsumerGroupDescribeResponse(groups=groups))
-
-
-def _describe_consumer_group(
-    broker: Broker, request: Request, group_id: str
-) -> ConsumerGroupDescribeResponse.DescribedGroup:
-    try:
-        broker.auth.check_group(request, acls.DESCRIBE, group_id)
-        group = broker.group_coordinator.describe_consumer_group(group_id)
-    except BrokerError as error:
-        return _DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=str(error))
-    members = [_member(broker, group, member) for member in group.members.values()]
-    topics = {name for member in members for name in _topics_of(member)}
-    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
-        return _DescribedConsumerGroup(
-            group_id=group_id,
-            error_code=TopicAuthorizationError.code,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-        )
-    return _DescribedConsumerGroup(
-        group_id=group_id,
-        group_state=group.state.name,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor(next(iter(ASSIGNORS))),
-        members=members,
-    )
+    request.respond(response_class(groups=groups))
 
 
 def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupDescribeResponse.Member:
@@ -346,8 +343,8 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(broker, member.current.assigned),
-        target_assignment=_assignment(broker, group.targets.get(member.member_id, {})),
+        assignment=assignment_of(broker, ConsumerGroupDescribeResponse, member.current.assigned),
+        target_assignment=assignment_of(broker, ConsumerGroupDescribeResponse, group.targets.get(member.member_id, {})),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
@@ -357,10 +354,11 @@ def _topics_of(member: ConsumerGroupDescribeResponse.Member) -> set[str]:
     return {*member.subscribed_topic_names, *(topic.topic_name for topic in assigned if topic.topic_name)}
 
 
-def _assignment(broker: Broker, partitions: Partitions) -> ConsumerGroupDescribeResponse.Assignment:
-    return ConsumerGroupDescribeResponse.Assignment(
+def assignment_of(broker: Broker, response_class: Any, partitions: Partitions) -> Any:
+    """Return the assignment of a member, in the classes of a response."""
+    return response_class.Assignment(
         topic_partitions=[
-            ConsumerGroupDescribeResponse.TopicPartitions(
+            response_class.TopicPartitions(
                 topic_id=topic_id,
                 topic_name=broker.metadata_cache.topic_name(topic_id) or "",
                 partitions=sorted(numbers),
@@ -380,9 +378,8 @@ _SHARE_TYPE: Final = "share"
 
 
 @serves(ApiKeys.LIST_GROUPS, (0, 5))
-def handle_list_groups(broker: Broker, request: Request) -> None:
+def handle_list_groups(broker: Broker, request: Request, body: ListGroupsRequest) -> None:
     """Respond immediately. An empty filter matches everything; filters ignore case."""
-    body = cast(ListGroupsRequest, request.body)
     states = {state.lower() for state in body.states_filter}
     types = {type.lower() for type in body.types_filter}
     auth = broker.auth
@@ -414,9 +411,8 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 
 
 @serves(ApiKeys.DELETE_GROUPS, (0, 2))
-def handle_delete_groups(broker: Broker, request: Request) -> None:
+def handle_delete_groups(broker: Broker, request: Request, body: DeleteGroupsRequest) -> None:
     """Respond once the tombstones are on all in-sync replicas."""
-    body = cast(DeleteGroupsRequest, request.body)
     # A name that occurs twice gets one result.
     error_codes: dict[str, int | None] = dict.fromkeys(body.groups_names)
 

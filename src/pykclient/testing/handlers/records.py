@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from pykclient.errors import (
     BrokerError,
@@ -23,13 +23,12 @@ from pykclient.errors import (
     UnsupportedVersionError,
 )
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
-from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
 )
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
@@ -48,7 +47,7 @@ from pykclient.record.record_batch import (
     Buffer,
 )
 from pykclient.testing import acls
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import answer_partitions, error_response, serves
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from pykclient.protocol.message import Response
     from pykclient.protocol.wire import BytesLike
     from pykclient.testing.broker import Broker
     from pykclient.testing.log.producer_state_manager import VerificationState
@@ -83,6 +83,10 @@ if TYPE_CHECKING:
     from pykclient.testing.replica.replica_manager import DeleteRecordsResult
     from pykclient.testing.request_channel import Request
     from pykclient.types import Node
+
+
+_LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
+_NodeEndpoint = TypeVar("_NodeEndpoint")
 
 
 class ConvertedRecords(NamedTuple):
@@ -177,28 +181,16 @@ _CODEC: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 
 
-def refuse_produce(body: ProduceRequest, code: int, message: str | None = None) -> ProduceResponse | None:
-    if body.acks == 0:
-        return None
-    return ProduceResponse(
-        responses=[
-            ProduceResponse.TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_partition_error(data.index, code, message) for data in topic.partition_data],
-            )
-            for topic in body.topic_data
-        ]
-    )
+def refuse_produce(body: ProduceRequest, code: int, message: str | None = None) -> Response | None:
+    return None if body.acks == 0 else error_response(ProduceResponse, body, code, message, base_offset=-1)
 
 
 @serves(ApiKeys.PRODUCE, (0, 13), refuse=refuse_produce)
-def handle_produce(broker: Broker, request: Request) -> None:
+def handle_produce(broker: Broker, request: Request, body: ProduceRequest) -> None:
     """Append the records, and respond when as many replicas have them as ``acks`` requires; never with acks=0.
 
     If an append with acks=0 fails, the connection is closed, which is the only way to report it.
     """
-    body = cast(ProduceRequest, request.body)
     version = request.api_version
     auth = broker.auth
     entries: dict[TopicPartition, Buffer] = {}
@@ -241,7 +233,11 @@ def handle_produce(broker: Broker, request: Request) -> None:
             ]
         )
         if version >= _PRODUCE_WITH_LEADERS:
-            _name_leaders(broker, request, responses, answer)
+            nodes: dict[int, Node] = {}
+            for tp, response in responses.items():
+                if response.error_code == NotLeaderOrFollowerError.code:
+                    response.current_leader = leader_of(broker, tp, nodes, ProduceResponse.LeaderIdAndEpoch)
+            answer.node_endpoints = node_endpoints(request, nodes, ProduceResponse.NodeEndpoint)
         request.respond(answer)
 
     if not entries:
@@ -339,20 +335,29 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
     return records
 
 
-def _name_leaders(
-    broker: Broker, request: Request, responses: dict[TopicPartition, PartitionResponse], answer: ProduceResponse
-) -> None:
-    """Add the leaders of partitions that this broker does not lead. So clients need no metadata request (KIP-951)."""
-    nodes = {}
-    for topic_partition, response in responses.items():
-        if response.error_code == NotLeaderOrFollowerError.code:
-            leader_id, leader_epoch = broker.replica_manager.current_leader(topic_partition)
-            response.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            node = broker.metadata_cache.alive_broker(leader_id)
-            if node is not None:
-                nodes[leader_id] = node
-    answer.node_endpoints = [
-        ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+def leader_of(
+    broker: Broker,
+    topic_partition: TopicPartition,
+    nodes: dict[int, Node],
+    leader_class: Callable[..., _LeaderIdAndEpoch],
+) -> _LeaderIdAndEpoch:
+    """Return the leader of a partition, and add its address to ``nodes``.
+
+    With both, clients need no metadata request (KIP-951).
+    """
+    leader_id, leader_epoch = broker.replica_manager.current_leader(topic_partition)
+    node = broker.metadata_cache.alive_broker(leader_id)
+    if node is not None:
+        nodes[leader_id] = node
+    return leader_class(leader_id=leader_id, leader_epoch=leader_epoch)
+
+
+def node_endpoints(
+    request: Request, nodes: Mapping[int, Node], endpoint_class: Callable[..., _NodeEndpoint]
+) -> list[_NodeEndpoint]:
+    """Return the addresses of brokers for the requester."""
+    return [
+        endpoint_class(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in map(request.advertised, nodes.values())
     ]
 
@@ -377,30 +382,9 @@ _NO_LEADER: Final = FetchResponse.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = FetchResponse.SnapshotId()
 
 
-def refuse_fetch(body: FetchRequest, code: int, message: str | None = None) -> FetchResponse:
-    return FetchResponse(
-        error_code=code,
-        session_id=body.session_id,
-        responses=[
-            FetchResponse.FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    FetchResponse.PartitionData(
-                        partition_index=asked.partition, error_code=code, high_watermark=-1, records=b""
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
-    )
-
-
-@serves(ApiKeys.FETCH, (0, 18), refuse=refuse_fetch)
-def handle_fetch(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.FETCH, (0, 18), everywhere=True, high_watermark=-1, records=b"")
+def handle_fetch(broker: Broker, request: Request, body: FetchRequest) -> None:
     """Read the session's partitions, and respond when there is enough data or time is up."""
-    body = cast(FetchRequest, request.body)
     version = request.api_version
     manager = broker.replica_manager
     if version < _FIRST_VERSION_WITH_REPLICA_STATE:
@@ -549,16 +533,9 @@ def _respond(
             NotLeaderOrFollowerError.code,
             FencedLeaderEpochError.code,
         ):
-            leader_id, leader_epoch = broker.replica_manager.current_leader(fetch.topic_partition)
-            answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            node = broker.metadata_cache.alive_broker(leader_id)
-            if node is not None:
-                nodes[leader_id] = node
+            answer.current_leader = leader_of(broker, fetch.topic_partition, nodes, FetchResponse.LeaderIdAndEpoch)
         topic.partitions.append(answer)
-    response.node_endpoints = [
-        FetchResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in map(request.advertised, nodes.values())
-    ]
+    response.node_endpoints = node_endpoints(request, nodes, FetchResponse.NodeEndpoint)
     request.respond(response)
 
 
@@ -613,144 +590,89 @@ _SINCE: Final = {
     LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-_ListOffsetsPartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 @serves(ApiKeys.LIST_OFFSETS, (0, 11))
-def handle_list_offsets(broker: Broker, request: Request) -> None:
+def handle_list_offsets(broker: Broker, request: Request, body: ListOffsetsRequest) -> None:
     """Respond to consumers within the high watermark or the last stable offset, and to followers without a bound."""
-    body = cast(ListOffsetsRequest, request.body)
     version = request.api_version
     asked = Counter((topic.name, one.partition_index) for topic in body.topics for one in topic.partitions)
-    topics = []
-    for topic in body.topics:
-        partitions = []
-        for one in topic.partitions:
-            topic_partition = TopicPartition(topic.name, one.partition_index)
-            try:
-                broker.auth.check_topic(request, acls.DESCRIBE, topic.name)
-                if asked[topic_partition] > 1:
-                    raise InvalidRequestError(f"{topic_partition} is in the request twice")
-                if one.timestamp < 0 and version < _SINCE.get(one.timestamp, version + 1):
-                    raise UnsupportedVersionError(f"version {version} does not have timestamp {one.timestamp}")
-                if version == 0:
-                    found = _legacy_offsets(broker, body.replica_id, topic_partition, one)
-                else:
-                    found = _offset(broker, body, topic_partition, one)
-            except OffsetNotAvailableError as error:
-                # Older clients do not know this error (KIP-207).
-                code = error.code if version >= 5 else LeaderNotAvailableError.code
-                found = _ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=code)
-            except BrokerError as error:
-                found = _ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
-            if version < 4:
-                found.leader_epoch = -1
-            partitions.append(found)
-        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    request.respond(ListOffsetsResponse(topics=topics))
 
+    def answer(
+        topic: ListOffsetsRequest.ListOffsetsTopic, one: ListOffsetsRequest.ListOffsetsPartition
+    ) -> Mapping[str, object]:
+        topic_partition = TopicPartition(topic.name, one.partition_index)
+        broker.auth.check_topic(request, acls.DESCRIBE, topic.name)
+        if asked[topic_partition] > 1:
+            raise InvalidRequestError(f"{topic_partition} is in the request twice")
+        if one.timestamp < 0 and version < _SINCE.get(one.timestamp, version + 1):
+            raise UnsupportedVersionError(f"version {version} does not have timestamp {one.timestamp}")
+        if version == 0:
+            return {"old_style_offsets": _legacy_offsets(broker, body.replica_id, topic_partition, one)}
+        try:
+            found = broker.replica_manager.get_partition_or_raise(topic_partition).fetch_offset_for_timestamp(
+                one.timestamp,
+                body.isolation_level if body.replica_id == _CONSUMER else None,
+                one.current_leader_epoch,
+                fetch_only_from_leader=body.replica_id != _DEBUGGING_REPLICA,
+            )
+        except OffsetNotAvailableError:
+            if version < 5:  # older clients do not know this error (KIP-207)
+                raise LeaderNotAvailableError from None
+            raise
+        if found is None:
+            return {}
+        epoch = -1 if version < 4 or found.leader_epoch is None else found.leader_epoch
+        return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": epoch}
 
-def _offset(
-    broker: Broker,
-    body: ListOffsetsRequest,
-    topic_partition: TopicPartition,
-    one: ListOffsetsRequest.ListOffsetsPartition,
-) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
-    found = broker.replica_manager.get_partition_or_raise(topic_partition).fetch_offset_for_timestamp(
-        one.timestamp,
-        body.isolation_level if body.replica_id == _CONSUMER else None,
-        one.current_leader_epoch,
-        fetch_only_from_leader=body.replica_id != _DEBUGGING_REPLICA,
-    )
-    if found is None:
-        return _ListOffsetsPartitionResponse(partition_index=one.partition_index)
-    return _ListOffsetsPartitionResponse(
-        partition_index=one.partition_index,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
-    )
+    answer_partitions(request, body, answer)
 
 
 def _legacy_offsets(
     broker: Broker, replica_id: int, topic_partition: TopicPartition, one: ListOffsetsRequest.ListOffsetsPartition
-) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+) -> list[int]:
     """Return base offsets of segments, latest first, as before version 1."""
     partition = broker.replica_manager.get_partition_or_raise(topic_partition)
     log = partition.local_log_with_epoch_or_raise(-1, require_leader=replica_id != _DEBUGGING_REPLICA)
     offsets = log.legacy_fetch_offsets_before(one.timestamp, one.max_num_offsets)
     if replica_id == _CONSUMER and offsets and offsets[0] > log.high_watermark:
         offsets = [log.high_watermark, *(offset for offset in offsets if offset <= log.high_watermark)]
-    return _ListOffsetsPartitionResponse(partition_index=one.partition_index, old_style_offsets=offsets)
+    return offsets
 
 
 # --- OffsetForLeaderEpoch --------------------------------------------------------------------------------------------
 
-_EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
-
 
 @serves(ApiKeys.OFFSET_FOR_LEADER_EPOCH, (0, 4))
-def handle_offset_for_leader_epoch(broker: Broker, request: Request) -> None:
+def handle_offset_for_leader_epoch(broker: Broker, request: Request, body: OffsetForLeaderEpochRequest) -> None:
     """Respond if this broker leads. A request without a current epoch is not fenced."""
-    body = cast(OffsetForLeaderEpochRequest, request.body)
     auth = broker.auth
     names = {topic.topic for topic in body.topics}
     authorized = names
     if not auth.authorize(request, acls.CLUSTER_ACTION, acls.CLUSTER, acls.CLUSTER_NAME):
         authorized = auth.filter(request, acls.DESCRIBE, acls.TOPIC, names)
-    request.respond(
-        OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[
-                        _end_offset(broker, TopicPartition(topic.topic, one.partition), one)
-                        if topic.topic in authorized
-                        else _EpochEndOffset(partition=one.partition, error_code=TopicAuthorizationError.code)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in body.topics
-            ]
-        )
-    )
 
-
-def _end_offset(
-    broker: Broker, topic_partition: TopicPartition, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
-) -> OffsetForLeaderEpochResponse.EpochEndOffset:
-    try:
-        found = broker.replica_manager.get_partition_or_raise(topic_partition).last_offset_for_leader_epoch(
+    def answer(
+        topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic,
+        one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+    ) -> Mapping[str, object]:
+        if topic.topic not in authorized:
+            raise TopicAuthorizationError
+        partition = broker.replica_manager.get_partition_or_raise(TopicPartition(topic.topic, one.partition))
+        found = partition.last_offset_for_leader_epoch(
             one.current_leader_epoch, one.leader_epoch, fetch_only_from_leader=True
         )
-    except BrokerError as error:
-        return _EpochEndOffset(partition=one.partition, error_code=error.code)
-    if found is None:
-        return _EpochEndOffset(partition=one.partition)
-    return _EpochEndOffset(partition=one.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)
+        return {} if found is None else {"leader_epoch": found.leader_epoch, "end_offset": found.offset}
+
+    answer_partitions(request, body, answer)
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------
 
-_PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
-
-def refuse_delete_records(body: DeleteRecordsRequest, code: int, message: str | None = None) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponse.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_failed(one.partition_index, code) for one in topic.partitions],
-            )
-            for topic in body.topics
-        ]
-    )
-
-
-@serves(ApiKeys.DELETE_RECORDS, (0, 2), refuse=refuse_delete_records)
-def handle_delete_records(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.DELETE_RECORDS, (0, 2), low_watermark=-1)
+def handle_delete_records(broker: Broker, request: Request, body: DeleteRecordsRequest) -> None:
     """Respond once all live replicas have deleted the records, or the request's time is up."""
-    body = cast(DeleteRecordsRequest, request.body)
     cache = broker.metadata_cache
     authorized = broker.auth.filter(request, acls.DELETE, acls.TOPIC, (topic.name for topic in body.topics))
     offsets = {
@@ -762,22 +684,17 @@ def handle_delete_records(broker: Broker, request: Request) -> None:
     }
 
     def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
-        request.respond(
-            DeleteRecordsResponse(
-                topics=[
-                    DeleteRecordsResponse.DeleteRecordsTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            _result(one.partition_index, results.get(TopicPartition(topic.name, one.partition_index)))
-                            if topic.name in authorized
-                            else _failed(one.partition_index, TopicAuthorizationError.code)
-                            for one in topic.partitions
-                        ],
-                    )
-                    for topic in body.topics
-                ]
-            )
-        )
+        def answer(
+            topic: DeleteRecordsRequest.DeleteRecordsTopic, one: DeleteRecordsRequest.DeleteRecordsPartition
+        ) -> Mapping[str, object]:
+            if topic.name not in authorized:
+                raise TopicAuthorizationError
+            result = results.get(TopicPartition(topic.name, one.partition_index))
+            if result is None:
+                raise UnknownTopicOrPartitionError
+            return {"low_watermark": result.low_watermark, "error_code": result.error_code}
+
+        answer_partitions(request, body, answer, low_watermark=-1)
 
     if offsets:
         broker.replica_manager.delete_records(body.timeout_ms, offsets, respond)
@@ -785,57 +702,19 @@ def handle_delete_records(broker: Broker, request: Request) -> None:
         respond({})
 
 
-def _result(index: int, result: DeleteRecordsResult | None) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
-    if result is None:
-        return _failed(index, UnknownTopicOrPartitionError.code)
-    return _PartitionResult(partition_index=index, low_watermark=result.low_watermark, error_code=result.error_code)
-
-
-def _failed(index: int, code: int) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
-    return _PartitionResult(partition_index=index, low_watermark=-1, error_code=code)
-
-
 # --- DescribeProducers -----------------------------------------------------------------------------------------------
-
-_DescribeProducersPartitionResponse = DescribeProducersResponse.PartitionResponse
 
 
 @serves(ApiKeys.DESCRIBE_PRODUCERS, (0, 0))
-def handle_describe_producers(broker: Broker, request: Request) -> None:
+def handle_describe_producers(broker: Broker, request: Request, body: DescribeProducersRequest) -> None:
     """Respond for this broker's own log; any replica may be asked."""
-    body = cast(DescribeProducersRequest, request.body)
-    request.respond(
-        DescribeProducersResponse(
-            topics=[
-                DescribeProducersResponse.TopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        _describe(broker, request, TopicPartition(topic.name, index))
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in body.topics
-            ]
-        )
-    )
 
-
-def _describe(
-    broker: Broker, request: Request, topic_partition: TopicPartition
-) -> DescribeProducersResponse.PartitionResponse:
-    index = topic_partition.partition
-    try:
-        broker.auth.check_topic(request, acls.READ, topic_partition.topic)
-        if not broker.metadata_cache.contains(topic_partition.topic):
-            raise UnknownTopicOrPartitionError(f"there is no topic {topic_partition.topic!r}")
-        log = broker.replica_manager.get_partition_or_raise(topic_partition).local_log_or_raise()
-    except BrokerError as error:
-        return _DescribeProducersPartitionResponse(
-            partition_index=index, error_code=error.code, error_message=str(error)
-        )
-    return _DescribeProducersPartitionResponse(
-        partition_index=index,
-        active_producers=[
+    def answer(topic: DescribeProducersRequest.TopicRequest, index: int) -> Mapping[str, object]:
+        broker.auth.check_topic(request, acls.READ, topic.name)
+        if not broker.metadata_cache.contains(topic.name):
+            raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
+        partition = broker.replica_manager.get_partition_or_raise(TopicPartition(topic.name, index))
+        producers = [
             DescribeProducersResponse.ProducerState(
                 producer_id=entry.producer_id,
                 producer_epoch=entry.producer_epoch,
@@ -846,6 +725,8 @@ def _describe(
                 if entry.current_txn_first_offset is None
                 else entry.current_txn_first_offset,
             )
-            for entry in log.active_producers
-        ],
-    )
+            for entry in partition.local_log_or_raise().active_producers
+        ]
+        return {"active_producers": producers}
+
+    answer_partitions(request, body, answer)

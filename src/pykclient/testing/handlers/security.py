@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     BrokerError,
@@ -45,6 +45,7 @@ from pykclient.protocol.messages.renew_delegation_token import RenewDelegationTo
 from pykclient.testing import acls
 from pykclient.testing.delegation_tokens import DelegationToken
 from pykclient.testing.handlers import serves
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.security import UserCredentials
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @serves(ApiKeys.SASL_HANDSHAKE, (0, 1))
-def handle_sasl_handshake(broker: Broker, request: Request) -> None:
+def handle_sasl_handshake(broker: Broker, request: Request, body: object) -> None:
     raise IllegalSaslStateError("SaslHandshake request received on a connection that does not authenticate now")
 
 
@@ -64,7 +65,7 @@ def handle_sasl_handshake(broker: Broker, request: Request) -> None:
 
 
 @serves(ApiKeys.SASL_AUTHENTICATE, (0, 2))
-def handle_sasl_authenticate(broker: Broker, request: Request) -> None:
+def handle_sasl_authenticate(broker: Broker, request: Request, body: object) -> None:
     raise IllegalSaslStateError("SaslAuthenticate request received on a connection that does not authenticate now")
 
 
@@ -95,9 +96,10 @@ def refuse_alter_user_scram_credentials(
 
 
 @serves(ApiKeys.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), refuse=refuse_alter_user_scram_credentials)
-def handle_alter_user_scram_credentials(broker: Broker, request: Request) -> None:
+def handle_alter_user_scram_credentials(
+    broker: Broker, request: Request, body: AlterUserScramCredentialsRequest
+) -> None:
     """Change each user as a whole: either all changes to it are made, or none."""
-    body = cast(AlterUserScramCredentialsRequest, request.body)
     broker.auth.check_cluster(request, acls.ALTER)
     changes: dict[str, list[_Change]] = {}
     for change in _changes(body):
@@ -149,8 +151,9 @@ _DescribeUserScramCredentialsResult = DescribeUserScramCredentialsResponse.Descr
 
 
 @serves(ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0))
-def handle_describe_user_scram_credentials(broker: Broker, request: Request) -> None:
-    body = cast(DescribeUserScramCredentialsRequest, request.body)
+def handle_describe_user_scram_credentials(
+    broker: Broker, request: Request, body: DescribeUserScramCredentialsRequest
+) -> None:
     broker.auth.check_cluster(request, acls.DESCRIBE)
     known = broker.cluster.config.credentials.scram_users()
     asked = list(known) if not body.users else [user.name for user in body.users]
@@ -185,8 +188,7 @@ _REQUESTERS_FROM: Final = 3
 
 
 @serves(ApiKeys.CREATE_DELEGATION_TOKEN, (0, 3))
-def handle_create_delegation_token(broker: Broker, request: Request) -> None:
-    body = cast(CreateDelegationTokenRequest, request.body)
+def handle_create_delegation_token(broker: Broker, request: Request, body: CreateDelegationTokenRequest) -> None:
     requester = owner = request.principal
     if body.owner_principal_name:
         owner = f"{body.owner_principal_type}:{body.owner_principal_name}"
@@ -219,17 +221,8 @@ def handle_create_delegation_token(broker: Broker, request: Request) -> None:
 _NEVER: Final = -1
 
 
-def refuse_renew_delegation_token(
-    body: RenewDelegationTokenRequest,
-    code: int,
-    message: str | None = None,
-) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=_NEVER)
-
-
-@serves(ApiKeys.RENEW_DELEGATION_TOKEN, (0, 2), refuse=refuse_renew_delegation_token)
-def handle_renew_delegation_token(broker: Broker, request: Request) -> None:
-    body = cast(RenewDelegationTokenRequest, request.body)
+@serves(ApiKeys.RENEW_DELEGATION_TOKEN, (0, 2), expiry_timestamp_ms=_NEVER)
+def handle_renew_delegation_token(broker: Broker, request: Request, body: RenewDelegationTokenRequest) -> None:
     broker.auth.check_token_request(request)
     broker.check_controller_is_reachable()
     tokens = broker.cluster.delegation_tokens
@@ -240,17 +233,8 @@ def handle_renew_delegation_token(broker: Broker, request: Request) -> None:
 # --- ExpireDelegationToken -------------------------------------------------------------------------------------------
 
 
-def refuse_expire_delegation_token(
-    body: ExpireDelegationTokenRequest,
-    code: int,
-    message: str | None = None,
-) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=_NEVER)
-
-
-@serves(ApiKeys.EXPIRE_DELEGATION_TOKEN, (0, 2), refuse=refuse_expire_delegation_token)
-def handle_expire_delegation_token(broker: Broker, request: Request) -> None:
-    body = cast(ExpireDelegationTokenRequest, request.body)
+@serves(ApiKeys.EXPIRE_DELEGATION_TOKEN, (0, 2), expiry_timestamp_ms=_NEVER)
+def handle_expire_delegation_token(broker: Broker, request: Request, body: ExpireDelegationTokenRequest) -> None:
     broker.auth.check_token_request(request)
     broker.check_controller_is_reachable()
     tokens = broker.cluster.delegation_tokens
@@ -266,8 +250,7 @@ _Renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
 
 
 @serves(ApiKeys.DESCRIBE_DELEGATION_TOKEN, (0, 3))
-def handle_describe_delegation_token(broker: Broker, request: Request) -> None:
-    body = cast(DescribeDelegationTokenRequest, request.body)
+def handle_describe_delegation_token(broker: Broker, request: Request, body: DescribeDelegationTokenRequest) -> None:
     auth = broker.auth
     auth.check_token_request(request)
     tokens = broker.cluster.delegation_tokens
@@ -314,35 +297,28 @@ def _described(token: DelegationToken, hmac: bytes) -> _Described:
 
 
 @serves(ApiKeys.DESCRIBE_ACLS, (0, 3))
-def handle_describe_acls(broker: Broker, request: Request) -> None:
+def handle_describe_acls(broker: Broker, request: Request, body: DescribeAclsRequest) -> None:
     """Respond with the ACLs, grouped by resource."""
-    body = cast(DescribeAclsRequest, request.body)
     auth = broker.auth
     auth.check_cluster(request, acls.DESCRIBE)
     if auth.authorizer is None:
         raise SecurityDisabledError("No Authorizer is configured on the broker")
-    wanted = acls.AclBindingFilter(
-        body.resource_type_filter,
-        body.resource_name_filter,
-        body.pattern_type_filter,
-        body.principal_filter,
-        body.host_filter,
-        body.operation,
-        body.permission_type,
-    )
-    resources: dict[tuple[int, str, int], DescribeAclsResponse.DescribeAclsResource] = {}
-    for acl in auth.authorizer.acls(wanted):
-        key = acl.resource_type, acl.resource_name, acl.pattern_type
-        if key not in resources:
-            resources[key] = DescribeAclsResponse.DescribeAclsResource(
-                resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
-            )
-        resources[key].acls.append(
+    found = grouped(
+        (
+            (acl.resource_type, acl.resource_name, acl.pattern_type),
             DescribeAclsResponse.AclDescription(
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
-            )
+            ),
         )
-    request.respond(DescribeAclsResponse(error_message=None, resources=list(resources.values())))
+        for acl in auth.authorizer.acls(_filter(body))
+    )
+    resources = [
+        DescribeAclsResponse.DescribeAclsResource(
+            resource_type=resource_type, resource_name=name, pattern_type=pattern_type, acls=described
+        )
+        for (resource_type, name, pattern_type), described in found.items()
+    ]
+    request.respond(DescribeAclsResponse(error_message=None, resources=resources))
 
 
 # --- CreateAcls ------------------------------------------------------------------------------------------------------
@@ -353,9 +329,8 @@ _CreateAclsResult = CreateAclsResponse.AclCreationResult
 
 
 @serves(ApiKeys.CREATE_ACLS, (0, 3))
-def handle_create_acls(broker: Broker, request: Request) -> None:
+def handle_create_acls(broker: Broker, request: Request, body: CreateAclsRequest) -> None:
     """Respond with the result of each. An ACL that exists already is a success."""
-    body = cast(CreateAclsRequest, request.body)
     auth = broker.auth
     auth.check_cluster(request, acls.ALTER)
     if auth.authorizer is None:
@@ -411,9 +386,8 @@ _DeleteAclsResult = DeleteAclsResponse.DeleteAclsFilterResult
 
 
 @serves(ApiKeys.DELETE_ACLS, (0, 3))
-def handle_delete_acls(broker: Broker, request: Request) -> None:
+def handle_delete_acls(broker: Broker, request: Request, body: DeleteAclsRequest) -> None:
     """Respond with the removed ACLs of each filter. An ACL is reported for each filter that matches it."""
-    body = cast(DeleteAclsRequest, request.body)
     auth = broker.auth
     auth.check_cluster(request, acls.ALTER)
     authorizer = auth.authorizer
@@ -429,7 +403,7 @@ def handle_delete_acls(broker: Broker, request: Request) -> None:
     request.respond(DeleteAclsResponse(filter_results=results))
 
 
-def _filter(wanted: DeleteAclsRequest.DeleteAclsFilter) -> acls.AclBindingFilter:
+def _filter(wanted: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> acls.AclBindingFilter:
     return acls.AclBindingFilter(
         wanted.resource_type_filter,
         wanted.resource_name_filter,

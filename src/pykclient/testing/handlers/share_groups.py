@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from pykclient.errors import (
@@ -39,7 +39,10 @@ from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.group import server_assignors as simple_assignor
 from pykclient.testing.group.share_group_manager import SharePartitionOffset
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import answer_each, serves
+from pykclient.testing.handlers.groups import assignment_of, respond_with_groups
+from pykclient.testing.handlers.records import leader_of, node_endpoints
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.share.share_partition import ACKNOWLEDGE_TYPES, AcknowledgementBatch, AcquireRequest
 from pykclient.testing.share.share_partition_manager import (
     FINAL_EPOCH,
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.testing.broker import Broker
-    from pykclient.testing.group.modern_groups import Partitions, ShareGroupMember
+    from pykclient.testing.group.modern_groups import ShareGroupMember
     from pykclient.testing.request_channel import Request
     from pykclient.types import Node
 
@@ -64,9 +67,8 @@ if TYPE_CHECKING:
 
 
 @serves(ApiKeys.SHARE_GROUP_HEARTBEAT, (1, 1))
-def handle_share_group_heartbeat(broker: Broker, request: Request) -> None:
+def handle_share_group_heartbeat(broker: Broker, request: Request, body: ShareGroupHeartbeatRequest) -> None:
     """Respond when all changes in the response are in the log."""
-    body = cast(ShareGroupHeartbeatRequest, request.body)
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)
     for topic in body.subscribed_topic_names or ():
@@ -78,43 +80,24 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> None:
 
 # --- ShareGroupDescribe ----------------------------------------------------------------------------------------------
 
-Described = ShareGroupDescribeResponse.DescribedGroup
-
 
 @serves(ApiKeys.SHARE_GROUP_DESCRIBE, (1, 1))
-def handle_share_group_describe(broker: Broker, request: Request) -> None:
+def handle_share_group_describe(broker: Broker, request: Request, body: ShareGroupDescribeRequest) -> None:
     """Respond immediately."""
-    body = cast(ShareGroupDescribeRequest, request.body)
-    groups = []
-    for group_id in body.group_ids:
-        described = _describe_share_group(broker, request, group_id)
-        if body.include_authorized_operations and not described.error_code:
-            described.authorized_operations = broker.auth.authorized_operations(request, acls.GROUP, group_id)
-        groups.append(described)
-    request.respond(ShareGroupDescribeResponse(groups=groups))
 
-
-def _describe_share_group(broker: Broker, request: Request, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
-    try:
-        broker.auth.check_group(request, acls.DESCRIBE, group_id)
+    def describe(group_id: str) -> tuple[ShareGroupDescribeResponse.DescribedGroup, AbstractSet[str]]:
         group = broker.group_coordinator.describe_share_group(group_id)
-    except BrokerError as error:
-        return Described(group_id=group_id, error_code=error.code, error_message=str(error))
-    topics = group.subscribed_topics
-    if broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
-        return Described(
+        described = ShareGroupDescribeResponse.DescribedGroup(
             group_id=group_id,
-            error_code=TopicAuthorizationError.code,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+            group_state=group.state.name,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=simple_assignor.NAME,
+            members=[_member(broker, member) for member in group.members.values()],
         )
-    return Described(
-        group_id=group_id,
-        group_state=group.state.name,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=simple_assignor.NAME,
-        members=[_member(broker, member) for member in group.members.values()],
-    )
+        return described, group.subscribed_topics
+
+    respond_with_groups(broker, request, body, describe)
 
 
 def _member(broker: Broker, member: ShareGroupMember) -> ShareGroupDescribeResponse.Member:
@@ -125,20 +108,7 @@ def _member(broker: Broker, member: ShareGroupMember) -> ShareGroupDescribeRespo
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        assignment=_assignment(broker, member.assigned),
-    )
-
-
-def _assignment(broker: Broker, partitions: Partitions) -> ShareGroupDescribeResponse.Assignment:
-    return ShareGroupDescribeResponse.Assignment(
-        topic_partitions=[
-            ShareGroupDescribeResponse.TopicPartitions(
-                topic_id=topic_id,
-                topic_name=broker.metadata_cache.topic_name(topic_id) or "",
-                partitions=sorted(numbers),
-            )
-            for topic_id, numbers in partitions.items()
-        ]
+        assignment=assignment_of(broker, ShareGroupDescribeResponse, member.assigned),
     )
 
 
@@ -149,7 +119,7 @@ _RENEW: Final = 4
 #: The length of a UUID in text.
 _MAX_MEMBER_ID_LENGTH: Final = 36
 
-Endpoint_co = TypeVar("Endpoint_co", covariant=True)
+_LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
 
 _Key = tuple["UUID", int]
 
@@ -160,12 +130,6 @@ class GivenBatch(Protocol):
     first_offset: int
     last_offset: int
     acknowledge_types: list[int]
-
-
-class EndpointClass(Protocol[Endpoint_co]):
-    """The class of a broker's address in a response of either kind."""
-
-    def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint_co: ...
 
 
 def check_enabled(broker: Broker) -> None:
@@ -262,24 +226,13 @@ def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[Acknowle
     return checked
 
 
-def leader_of(broker: Broker, topic_id: UUID, index: int, nodes: dict[int, Node]) -> tuple[int, int]:
-    """Return the leader and the leader epoch of a partition, and add the leader's address to ``nodes``."""
-    name = broker.replica_manager.topic_name(topic_id) or ""
-    leader_id, leader_epoch = broker.replica_manager.current_leader(TopicPartition(name, index))
-    node = broker.metadata_cache.alive_broker(leader_id)
-    if node is not None:
-        nodes[leader_id] = node
-    return leader_id, leader_epoch
-
-
-def node_endpoints(
-    request: Request, nodes: Mapping[int, Node], endpoint: EndpointClass[Endpoint_co]
-) -> list[Endpoint_co]:
-    """Return the addresses of brokers for the requester."""
-    return [
-        endpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in map(request.advertised, nodes.values())
-    ]
+def _leader(
+    broker: Broker, key: _Key, nodes: dict[int, Node], leader_class: Callable[..., _LeaderIdAndEpoch]
+) -> _LeaderIdAndEpoch:
+    topic_id, index = key
+    return leader_of(
+        broker, TopicPartition(broker.replica_manager.topic_name(topic_id) or "", index), nodes, leader_class
+    )
 
 
 # --- ShareFetch ------------------------------------------------------------------------------------------------------
@@ -293,9 +246,8 @@ PartitionData = ShareFetchResponse.PartitionData
 
 
 @serves(ApiKeys.SHARE_FETCH, (1, 2))
-def handle_share_fetch(broker: Broker, request: Request) -> None:
+def handle_share_fetch(broker: Broker, request: Request, body: ShareFetchRequest) -> None:
     """Respond when the acknowledgements are written, and records were acquired or time is up."""
-    body = cast(ShareFetchRequest, request.body)
     check_enabled(broker)
     group_id, member_id = check_member(body.group_id, body.member_id)
     broker.auth.check_group(request, acls.READ, group_id)
@@ -377,17 +329,17 @@ def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Ans
     broker.share_partition_manager.fetch(answer.group_id, limits, acquire, known, answer.fetched)
 
 
+@dataclass(eq=False, repr=False)
 class _Answer:
     """The response of a share fetch, whose two parts become ready one after the other. Thread: loop."""
 
-    def __init__(self, broker: Broker, request: Request, session: ShareSession, group_id: str) -> None:
-        self._broker = broker
-        self._request = request
-        self._session = session
-        self.group_id = group_id
-        self.errors: dict[_Key, PartitionData] = {}
-        self._acknowledged: dict[_Key, BrokerError | None] | None = None
-        self._fetched: dict[_Key, PartitionData] | None = None
+    _broker: Broker
+    _request: Request
+    _session: ShareSession
+    group_id: str
+    errors: dict[_Key, PartitionData] = field(default_factory=dict)
+    _acknowledged: dict[_Key, BrokerError | None] | None = None
+    _fetched: dict[_Key, PartitionData] | None = None
 
     def acknowledged(self, errors: dict[_Key, BrokerError | None]) -> None:
         """Take the results of the acknowledgements."""
@@ -415,18 +367,13 @@ class _Answer:
             data = partitions.setdefault(key, PartitionData(partition_index=key[1], records=b""))
             data.acknowledge_error_code = 0 if error is None else error.code
         nodes: dict[int, Node] = {}
-        topics: dict[UUID, ShareFetchResponse.ShareFetchableTopicResponse] = {}
-        for (topic_id, _), data in partitions.items():
-            topic = topics.get(topic_id)
-            if topic is None:
-                topic = topics[topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id)
+        for key, data in partitions.items():
             if data.error_code in (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code):
-                leader_id, leader_epoch = leader_of(self._broker, topic_id, data.partition_index, nodes)
-                data.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
-                    leader_id=leader_id, leader_epoch=leader_epoch
-                )
-            topic.partitions.append(data)
-        response.responses = list(topics.values())
+                data.current_leader = _leader(self._broker, key, nodes, ShareFetchResponse.LeaderIdAndEpoch)
+        response.responses = [
+            ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=found)
+            for topic_id, found in grouped((topic_id, data) for (topic_id, _), data in partitions.items()).items()
+        ]
         response.node_endpoints = node_endpoints(self._request, nodes, ShareFetchResponse.NodeEndpoint)
         self._request.respond(response)
 
@@ -435,9 +382,8 @@ class _Answer:
 
 
 @serves(ApiKeys.SHARE_ACKNOWLEDGE, (1, 2))
-def handle_share_acknowledge(broker: Broker, request: Request) -> None:
+def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknowledgeRequest) -> None:
     """Respond when the acknowledgements are written."""
-    body = cast(ShareAcknowledgeRequest, request.body)
     check_enabled(broker)
     group_id, member_id = check_member(body.group_id, body.member_id)
     broker.auth.check_group(request, acls.READ, group_id)
@@ -472,28 +418,28 @@ def _response(
     broker: Broker, request: Request, group_id: str, errors: dict[_Key, BrokerError | None]
 ) -> ShareAcknowledgeResponse:
     nodes: dict[int, Node] = {}
-    topics: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
-    for (topic_id, index), error in errors.items():
+    results = []
+    for key, error in errors.items():
+        topic_id, index = key
         result = ShareAcknowledgeResponse.PartitionData(partition_index=index)
         if error is not None:
             result.error_code, result.error_message = error.code, str(error)
         if isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError)):
-            leader_id, leader_epoch = leader_of(broker, topic_id, index, nodes)
-            result.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
-                leader_id=leader_id, leader_epoch=leader_epoch
-            )
-        topic = topics.get(topic_id)
-        if topic is None:
-            topic = topics[topic_id] = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id)
-        topic.partitions.append(result)
+            result.current_leader = _leader(broker, key, nodes, ShareAcknowledgeResponse.LeaderIdAndEpoch)
+        results.append((topic_id, result))
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=broker.group_configs.get(group_id).record_lock_duration_ms,
-        responses=topics.values(),
+        responses=[
+            ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=found)
+            for topic_id, found in grouped(results).items()
+        ],
         node_endpoints=node_endpoints(request, nodes, ShareAcknowledgeResponse.NodeEndpoint),
     )
 
 
 # --- DescribeShareGroupOffsets ---------------------------------------------------------------------------------------
+
+_AskedGroup = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 
 _Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 
@@ -503,35 +449,24 @@ _DescribeShareGroupOffsetsPartition = DescribeShareGroupOffsetsResponse.Describe
 
 
 @serves(ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1))
-def handle_describe_share_group_offsets(broker: Broker, request: Request) -> None:
-    """Respond when the share coordinators and the leaders of the partitions have answered."""
-    body = cast(DescribeShareGroupOffsetsRequest, request.body)
-    found: dict[int, DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = {}
-
-    def described(index: int, group: DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup) -> None:
-        found[index] = group
-        if len(found) == len(body.groups):
-            groups = [found[each] for each in range(len(body.groups))]
-            request.respond(DescribeShareGroupOffsetsResponse(groups=groups))
-
-    if not body.groups:
-        request.respond(DescribeShareGroupOffsetsResponse())
-    for index, asked in enumerate(body.groups):
-        try:
-            _describe_offsets(broker, request, asked, partial(described, index))
-        except BrokerError as error:
-            described(index, _Group(group_id=asked.group_id, error_code=error.code, error_message=str(error)))
-
-
-def _describe_offsets(
-    broker: Broker,
-    request: Request,
-    asked: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup,
-    then: partial[None],
+def handle_describe_share_group_offsets(
+    broker: Broker, request: Request, body: DescribeShareGroupOffsetsRequest
 ) -> None:
+    """Respond when the share coordinators and the leaders of the partitions have answered."""
+
+    def describe(asked: _AskedGroup, described: Callable[[_Group], None]) -> None:
+        try:
+            _describe_offsets(broker, request, asked, described)
+        except BrokerError as error:
+            described(_Group(group_id=asked.group_id, error_code=error.code, error_message=str(error)))
+
+    answer_each(body.groups, describe, lambda groups: request.respond(DescribeShareGroupOffsetsResponse(groups=groups)))
+
+
+def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then: Callable[[_Group], None]) -> None:
     check_enabled(broker)
     broker.auth.check_group(request, acls.DESCRIBE, asked.group_id)
-    denied: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = []
+    denied: list[_DescribeShareGroupOffsetsTopic] = []
     partitions: list[TopicPartition] | None = None
     if asked.topics is not None:
         names = {topic.topic_name for topic in asked.topics}
@@ -549,25 +484,28 @@ def _describe_offsets(
                 denied.append(_DescribeShareGroupOffsetsTopic(topic_name=topic.topic_name, partitions=failed))
 
     def answered(offsets: Mapping[TopicPartition, SharePartitionOffset]) -> None:
-        topics: dict[str, DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = {}
         allowed = broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, {tp.topic for tp in offsets})
-        for tp, offset in offsets.items():
-            if tp.topic not in allowed:
-                continue
-            topic = topics.get(tp.topic)
-            if topic is None:
-                topic_id = broker.metadata_cache.topic_id(tp.topic)
-                topic = topics[tp.topic] = _DescribeShareGroupOffsetsTopic(topic_name=tp.topic, topic_id=topic_id)
-            topic.partitions.append(
+        by_topic = grouped(
+            (
+                tp.topic,
                 _DescribeShareGroupOffsetsPartition(
                     partition_index=tp.partition,
                     start_offset=offset.start_offset,
                     leader_epoch=offset.leader_epoch,
                     lag=offset.lag,
                     error_code=offset.error_code,
-                )
+                ),
             )
-        then(_Group(group_id=asked.group_id, topics=[*topics.values(), *denied]))
+            for tp, offset in offsets.items()
+            if tp.topic in allowed
+        )
+        topics = [
+            _DescribeShareGroupOffsetsTopic(
+                topic_name=name, topic_id=broker.metadata_cache.topic_id(name), partitions=found
+            )
+            for name, found in by_topic.items()
+        ]
+        then(_Group(group_id=asked.group_id, topics=[*topics, *denied]))
 
     broker.group_coordinator.describe_share_group_offsets(asked.group_id, partitions, answered)
 
@@ -580,9 +518,8 @@ _AlterShareGroupOffsetsPartition = AlterShareGroupOffsetsResponse.AlterShareGrou
 
 
 @serves(ApiKeys.ALTER_SHARE_GROUP_OFFSETS, (0, 0))
-def handle_alter_share_group_offsets(broker: Broker, request: Request) -> None:
+def handle_alter_share_group_offsets(broker: Broker, request: Request, body: AlterShareGroupOffsetsRequest) -> None:
     """Respond when the share coordinators have reset the state."""
-    body = cast(AlterShareGroupOffsetsRequest, request.body)
     check_enabled(broker)
     broker.auth.check_group(request, acls.READ, body.group_id)
     allowed = broker.auth.filter(request, acls.READ, acls.TOPIC, {topic.topic_name for topic in body.topics})
@@ -620,9 +557,8 @@ _DeleteShareGroupOffsetsTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroup
 
 
 @serves(ApiKeys.DELETE_SHARE_GROUP_OFFSETS, (0, 0))
-def handle_delete_share_group_offsets(broker: Broker, request: Request) -> None:
+def handle_delete_share_group_offsets(broker: Broker, request: Request, body: DeleteShareGroupOffsetsRequest) -> None:
     """Respond when the share coordinators have deleted the state."""
-    body = cast(DeleteShareGroupOffsetsRequest, request.body)
     check_enabled(broker)
     broker.auth.check_group(request, acls.DELETE, body.group_id)
     names = [topic.topic_name for topic in body.topics]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pykclient.errors import (
     BrokerError,
@@ -36,6 +36,7 @@ from pykclient.testing.controller.admin_manager import TopicOutcome
 from pykclient.testing.controller.config_manager import topic_entries
 from pykclient.testing.controller.state_machines import PREFERRED, UNCLEAN
 from pykclient.testing.handlers import serves
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -51,9 +52,8 @@ _CreateTopicsResult = CreateTopicsResponse.CreatableTopicResult
 
 
 @serves(ApiKeys.CREATE_TOPICS, (0, 7))
-def handle_create_topics(broker: Broker, request: Request) -> None:
+def handle_create_topics(broker: Broker, request: Request, body: CreateTopicsRequest) -> None:
     """Respond once this broker knows leaders for all partitions, or time is up."""
-    body = cast(CreateTopicsRequest, request.body)
     auth = broker.auth
     names = {topic.name for topic in body.topics}
     authorized = names
@@ -117,9 +117,8 @@ def refuse_delete_topics(body: DeleteTopicsRequest, code: int, message: str | No
 
 
 @serves(ApiKeys.DELETE_TOPICS, (0, 6), refuse=refuse_delete_topics)
-def handle_delete_topics(broker: Broker, request: Request) -> None:
+def handle_delete_topics(broker: Broker, request: Request, body: DeleteTopicsRequest) -> None:
     """Respond once the topics are completely deleted, or time is up."""
-    body = cast(DeleteTopicsRequest, request.body)
     states = body.topics or [DeleteTopicsRequest.DeleteTopicState(name=name) for name in body.topic_names]
     auth = broker.auth
     results: list[_DeleteTopicsResult] = []
@@ -186,9 +185,8 @@ _CreatePartitionsResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 @serves(ApiKeys.CREATE_PARTITIONS, CreatePartitionsRequest.VERSIONS)
-def handle_create_partitions(broker: Broker, request: Request) -> None:
+def handle_create_partitions(broker: Broker, request: Request, body: CreatePartitionsRequest) -> None:
     """Respond once this broker knows leaders for all partitions, or time is up."""
-    body = cast(CreatePartitionsRequest, request.body)
 
     authorized = broker.auth.filter(request, acls.ALTER, acls.TOPIC, (topic.name for topic in body.topics))
 
@@ -218,36 +216,15 @@ def handle_create_partitions(broker: Broker, request: Request) -> None:
 _AlterPartitionReassignmentsResult = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
-def refuse_alter_partition_reassignments(
-    body: AlterPartitionReassignmentsRequest, code: int, message: str | None = None
-) -> AlterPartitionReassignmentsResponse:
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=body.allow_replication_factor_change,
-        error_code=code,
-        error_message=message,
-        responses=[
-            AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _AlterPartitionReassignmentsResult(
-                        partition_index=partition.partition_index, error_code=code, error_message=message
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
-    )
-
-
 @serves(
     ApiKeys.ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest.VERSIONS,
-    refuse=refuse_alter_partition_reassignments,
+    everywhere=True,
 )
-def handle_alter_partition_reassignments(broker: Broker, request: Request) -> None:
+def handle_alter_partition_reassignments(
+    broker: Broker, request: Request, body: AlterPartitionReassignmentsRequest
+) -> None:
     """Respond, from the controller, once the moves are stored. They complete later."""
-    body = cast(AlterPartitionReassignmentsRequest, request.body)
     broker.auth.check_cluster(request, acls.ALTER)
     wanted: dict[TopicPartition, Sequence[int] | None] = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas
@@ -257,22 +234,22 @@ def handle_alter_partition_reassignments(broker: Broker, request: Request) -> No
 
     def respond(error: ApiError, outcomes: Mapping[TopicPartition, ApiError]) -> None:
         code, message = error
-        response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=body.allow_replication_factor_change,
-            error_code=code,
-            error_message=message,
+        topics = grouped(
+            (topic, _AlterPartitionReassignmentsResult(partition_index=index, error_code=code, error_message=message))
+            for (topic, index), (code, message) in outcomes.items()
         )
-        topics: dict[str, AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
-        for (topic, index), (partition_code, partition_message) in outcomes.items():
-            if topic not in topics:
-                topics[topic] = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic)
-            topics[topic].partitions.append(
-                _AlterPartitionReassignmentsResult(
-                    partition_index=index, error_code=partition_code, error_message=partition_message
-                )
+        response_class = AlterPartitionReassignmentsResponse
+        request.respond(
+            response_class(
+                allow_replication_factor_change=body.allow_replication_factor_change,
+                error_code=code,
+                error_message=message,
+                responses=[
+                    response_class.ReassignableTopicResponse(name=topic, partitions=partitions)
+                    for topic, partitions in topics.items()
+                ],
             )
-        response.responses = list(topics.values())
-        request.respond(response)
+        )
 
     broker.controller.reassigner.alter_partition_reassignments(
         wanted, respond, allow_replication_factor_change=body.allow_replication_factor_change
@@ -283,28 +260,34 @@ def handle_alter_partition_reassignments(broker: Broker, request: Request) -> No
 
 
 @serves(ApiKeys.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest.VERSIONS)
-def handle_list_partition_reassignments(broker: Broker, request: Request) -> None:
+def handle_list_partition_reassignments(
+    broker: Broker, request: Request, body: ListPartitionReassignmentsRequest
+) -> None:
     """Respond, from the controller."""
-    body = cast(ListPartitionReassignmentsRequest, request.body)
     broker.auth.check_cluster(request, acls.DESCRIBE)
     if not broker.controller.is_active:
         raise NotControllerError
     wanted = None
     if body.topics is not None:
         wanted = {TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes}
-    topics: dict[str, ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
-    for (topic, index), assignment in broker.controller.reassigner.in_progress(wanted).items():
-        if topic not in topics:
-            topics[topic] = ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic)
-        topics[topic].partitions.append(
-            ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+    response_class = ListPartitionReassignmentsResponse
+    topics = grouped(
+        (
+            topic,
+            response_class.OngoingPartitionReassignment(
                 partition_index=index,
                 replicas=assignment.replicas,
                 adding_replicas=assignment.adding_replicas,
                 removing_replicas=assignment.removing_replicas,
-            )
+            ),
         )
-    request.respond(ListPartitionReassignmentsResponse(error_message=None, topics=topics.values()))
+        for (topic, index), assignment in broker.controller.reassigner.in_progress(wanted).items()
+    )
+    ongoing = [
+        response_class.OngoingTopicReassignment(name=topic, partitions=partitions)
+        for topic, partitions in topics.items()
+    ]
+    request.respond(response_class(error_message=None, topics=ongoing))
 
 
 # --- ElectLeaders ----------------------------------------------------------------------------------------------------
@@ -332,9 +315,8 @@ def refuse_elect_leaders(body: ElectLeadersRequest, code: int, message: str | No
 
 
 @serves(ApiKeys.ELECT_LEADERS, ElectLeadersRequest.VERSIONS, refuse=refuse_elect_leaders)
-def handle_elect_leaders(broker: Broker, request: Request) -> None:
+def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersRequest) -> None:
     """Respond, from the controller, with the result of each partition."""
-    body = cast(ElectLeadersRequest, request.body)
     broker.auth.check_cluster(request, acls.ALTER)
     if body.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequestError(f"Unknown election type {body.election_type}")
@@ -346,13 +328,18 @@ def handle_elect_leaders(broker: Broker, request: Request) -> None:
                 response.error_code = code
             request.respond(response)
             return
-        results = _results(outcomes)
-        if body.topic_partitions is None:
-            # If all partitions were requested, only those with an attempted election are reported.
-            for topic in results:
-                topic.partition_result = [
-                    result for result in topic.partition_result if result.error_code != ElectionNotNeededError.code
-                ]
+        topics = grouped(
+            (topic, _ElectLeadersResult(partition_id=index, error_code=error_code, error_message=message))
+            for (topic, index), (error_code, message) in outcomes.items()
+        )
+        # If all partitions were requested, only those with an attempted election are reported.
+        left_out = ElectionNotNeededError.code if body.topic_partitions is None else None
+        results = [
+            ElectLeadersResponse.ReplicaElectionResult(
+                topic=topic, partition_result=[result for result in found if result.error_code != left_out]
+            )
+            for topic, found in topics.items()
+        ]
         request.respond(ElectLeadersResponse(replica_election_results=results))
 
     partitions = None
@@ -361,17 +348,6 @@ def handle_elect_leaders(broker: Broker, request: Request) -> None:
             TopicPartition(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions
         ]
     broker.controller.elector.elect_leaders(partitions, body.election_type, respond)
-
-
-def _results(outcomes: Mapping[TopicPartition, ApiError]) -> list[ElectLeadersResponse.ReplicaElectionResult]:
-    topics: dict[str, ElectLeadersResponse.ReplicaElectionResult] = {}
-    for (topic, index), (code, message) in outcomes.items():
-        if topic not in topics:
-            topics[topic] = ElectLeadersResponse.ReplicaElectionResult(topic=topic)
-        topics[topic].partition_result.append(
-            _ElectLeadersResult(partition_id=index, error_code=code, error_message=message)
-        )
-    return list(topics.values())
 
 
 # --- DescribeLogDirs -------------------------------------------------------------------------------------------------
@@ -387,9 +363,8 @@ def refuse_describe_log_dirs(
 
 
 @serves(ApiKeys.DESCRIBE_LOG_DIRS, (0, 5), refuse=refuse_describe_log_dirs)
-def handle_describe_log_dirs(broker: Broker, request: Request) -> None:
+def handle_describe_log_dirs(broker: Broker, request: Request, body: DescribeLogDirsRequest) -> None:
     """Respond with one directory. Its free space is what remains of the cluster's memory limit."""
-    body = cast(DescribeLogDirsRequest, request.body)
     broker.auth.check_cluster(request, acls.DESCRIBE)
     disk = broker.disk
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=f"/memory/broker-{broker.id}")
@@ -407,16 +382,19 @@ def _topics(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogDir
     wanted = None
     if body.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
-    for log in broker.log_manager.all_logs:
-        name, index = log.topic_partition
-        if wanted is None or log.topic_partition in wanted:
-            topic = topics.setdefault(name, DescribeLogDirsResponse.DescribeLogDirsTopic(name=name))
-            topic.partitions.append(
-                DescribeLogDirsResponse.DescribeLogDirsPartition(
-                    partition_index=index,
-                    partition_size=log.size,
-                    offset_lag=max(0, log.high_watermark - log.log_end_offset),
-                )
-            )
-    return list(topics.values())
+    topics = grouped(
+        (
+            log.topic_partition.topic,
+            DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=log.topic_partition.partition,
+                partition_size=log.size,
+                offset_lag=max(0, log.high_watermark - log.log_end_offset),
+            ),
+        )
+        for log in broker.log_manager.all_logs
+        if wanted is None or log.topic_partition in wanted
+    )
+    return [
+        DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic, partitions=partitions)
+        for topic, partitions in topics.items()
+    ]

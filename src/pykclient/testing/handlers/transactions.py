@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     BrokerError,
@@ -29,7 +29,7 @@ from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing import acls
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import answer_each, serves
 from pykclient.testing.log.log_types import AppendOrigin, ProducerIdAndEpoch
 from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER, InitProducerId
 from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD
@@ -48,22 +48,19 @@ if TYPE_CHECKING:
 _INIT_PRODUCER_ID_TELLS_FENCED = 4
 
 
-def refuse_init_producer_id(
-    body: InitProducerIdRequest, code: int, message: str | None = None
-) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        error_code=code, producer_id=NO_PRODUCER.producer_id, producer_epoch=NO_PRODUCER.epoch
-    )
-
-
 # The version with two-phase commit.
-@serves(ApiKeys.INIT_PRODUCER_ID, InitProducerIdRequest.VERSIONS, unstable_version=6, refuse=refuse_init_producer_id)
-def handle_init_producer_id(broker: Broker, request: Request) -> None:
+@serves(
+    ApiKeys.INIT_PRODUCER_ID,
+    InitProducerIdRequest.VERSIONS,
+    unstable_version=6,
+    producer_id=NO_PRODUCER.producer_id,
+    producer_epoch=NO_PRODUCER.epoch,
+)
+def handle_init_producer_id(broker: Broker, request: Request, body: InitProducerIdRequest) -> None:
     """Respond with an id and epoch, for a transactional id or for a new producer.
 
     A producer without a transactional id increments its epoch itself, so its current id does not matter.
     """
-    body = cast(InitProducerIdRequest, request.body)
     auth = broker.auth
     if body.transactional_id is not None:
         auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
@@ -141,9 +138,8 @@ def refuse_add_partitions_to_txn(
 
 
 @serves(ApiKeys.ADD_PARTITIONS_TO_TXN, (0, 5), refuse=refuse_add_partitions_to_txn)
-def handle_add_partitions_to_txn(broker: Broker, request: Request) -> None:
+def handle_add_partitions_to_txn(broker: Broker, request: Request, body: AddPartitionsToTxnRequest) -> None:
     """Respond when the partitions are in the log of the coordinator."""
-    body = cast(AddPartitionsToTxnRequest, request.body)
     version = request.api_version
     if version >= _BATCHED:
         broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
@@ -163,22 +159,19 @@ def handle_add_partitions_to_txn(broker: Broker, request: Request) -> None:
 
         _handle(broker, request, transaction, _ADD_PARTITIONS_TO_TXN_CLIENT_VERSION, respond)
         return
-    answers: dict[int, TransactionResult] = {}
 
-    def answered(index: int, errors: Mapping[TopicPartition, int]) -> None:
-        one = body.transactions[index]
-        answers[index] = TransactionResult(
-            transactional_id=one.transactional_id, topic_results=_results(one.topics, errors, version)
-        )
-        if len(answers) == len(body.transactions):
-            request.respond(
-                AddPartitionsToTxnResponse(results_by_transaction=[answers[i] for i in range(len(answers))])
-            )
+    def start(one: Transaction, answered: Callable[[TransactionResult], None]) -> None:
+        def respond(errors: Mapping[TopicPartition, int]) -> None:
+            topics = _results(one.topics, errors, version)
+            answered(TransactionResult(transactional_id=one.transactional_id, topic_results=topics))
 
-    if not body.transactions:
-        request.respond(AddPartitionsToTxnResponse())
-    for index, transaction in enumerate(body.transactions):
-        _handle(broker, request, transaction, _BROKER_VERSION, partial(answered, index))
+        _handle(broker, request, one, _BROKER_VERSION, respond)
+
+    answer_each(
+        body.transactions,
+        start,
+        lambda results: request.respond(AddPartitionsToTxnResponse(results_by_transaction=results)),
+    )
 
 
 def _handle(
@@ -243,9 +236,8 @@ _ADD_OFFSETS_TO_TXN_CLIENT_VERSION: Final = 0
 
 
 @serves(ApiKeys.ADD_OFFSETS_TO_TXN, (0, 4))
-def handle_add_offsets_to_txn(broker: Broker, request: Request) -> None:
+def handle_add_offsets_to_txn(broker: Broker, request: Request, body: AddOffsetsToTxnRequest) -> None:
     """Add the partition of __consumer_offsets that stores the group."""
-    body = cast(AddOffsetsToTxnRequest, request.body)
     broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
     broker.auth.check_group(request, acls.READ, body.group_id)
 
@@ -277,9 +269,8 @@ _BUMPS_EPOCH: Final = 5
 
 
 @serves(ApiKeys.END_TXN, (0, 5))
-def handle_end_txn(broker: Broker, request: Request) -> None:
+def handle_end_txn(broker: Broker, request: Request, body: EndTxnRequest) -> None:
     """Respond when the decision is in the log of the coordinator. The markers follow."""
-    body = cast(EndTxnRequest, request.body)
     broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
     bumps_epoch = request.api_version >= _BUMPS_EPOCH
 
@@ -310,37 +301,16 @@ Marker = WriteTxnMarkersRequest.WritableTxnMarker
 MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
-def refuse_write_txn_markers(
-    body: WriteTxnMarkersRequest, code: int, message: str | None = None
-) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            _result(
-                marker,
-                {TopicPartition(topic.name, n): code for topic in marker.topics for n in topic.partition_indexes},
-            )
-            for marker in body.markers
-        ]
-    )
-
-
-@serves(ApiKeys.WRITE_TXN_MARKERS, (0, 2), refuse=refuse_write_txn_markers)
-def handle_write_txn_markers(broker: Broker, request: Request) -> None:
+@serves(ApiKeys.WRITE_TXN_MARKERS, (0, 2))
+def handle_write_txn_markers(broker: Broker, request: Request, body: WriteTxnMarkersRequest) -> None:
     """Append a marker to each partition, and respond when all in-sync replicas have them."""
-    body = cast(WriteTxnMarkersRequest, request.body)
     if not broker.auth.authorize(request, acls.ALTER, acls.CLUSTER, acls.CLUSTER_NAME):
         broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
-    answers: dict[int, MarkerResult] = {}
-
-    def written(index: int, result: MarkerResult) -> None:
-        answers[index] = result
-        if len(answers) == len(body.markers):
-            request.respond(WriteTxnMarkersResponse(markers=[answers[i] for i in range(len(answers))]))
-
-    if not body.markers:
-        request.respond(WriteTxnMarkersResponse())
-    for index, marker in enumerate(body.markers):
-        _write(broker, marker, partial(written, index))
+    answer_each(
+        body.markers,
+        partial(_write, broker),
+        lambda results: request.respond(WriteTxnMarkersResponse(markers=results)),
+    )
 
 
 def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], None]) -> None:
@@ -401,8 +371,7 @@ _State = DescribeTransactionsResponse.TransactionState
 
 
 @serves(ApiKeys.DESCRIBE_TRANSACTIONS, (0, 0))
-def handle_describe_transactions(broker: Broker, request: Request) -> None:
-    body = cast(DescribeTransactionsRequest, request.body)
+def handle_describe_transactions(broker: Broker, request: Request, body: DescribeTransactionsRequest) -> None:
     request.respond(
         DescribeTransactionsResponse(
             transaction_states=[
@@ -440,9 +409,8 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
 
 
 @serves(ApiKeys.LIST_TRANSACTIONS, (0, 2))
-def handle_list_transactions(broker: Broker, request: Request) -> None:
+def handle_list_transactions(broker: Broker, request: Request, body: ListTransactionsRequest) -> None:
     """Respond with the transactional ids that match all filters, and the unknown states of the filter."""
-    body = cast(ListTransactionsRequest, request.body)
     now_ms = broker.loop.wall_ms
     pattern = _pattern(body.transactional_id_pattern)
     producer_ids = frozenset(body.producer_id_filters)

@@ -73,7 +73,7 @@ class KafkaApis:
         api_handler = handler(request.api_key)
         assert api_handler is not None, "a version of it is enabled"
         try:
-            api_handler.handle(self._broker, request)
+            api_handler.handle(self._broker, request, request.body)
         except BrokerError as error:
             self.respond_error(request, error)
         except Exception as error:  # noqa: BLE001 - a defect in one handler must not take the other connections along
@@ -105,8 +105,6 @@ class LocalRequest:
 
     Thread: loop.
     """
-
-    __slots__ = ("_on_response",)
 
     def __init__(self, broker: Broker, message: RequestMessage, on_response: Callable[[Response | None], None]) -> None:
         """Prepare the request. ``on_response`` gets the response, or None if the broker closes the connection."""
