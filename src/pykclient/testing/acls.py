@@ -140,8 +140,6 @@ class Acl:
     Immutable. Thread: any.
     """
 
-    __slots__ = ("bindings",)
-
     def __init__(
         self,
         principal: str,

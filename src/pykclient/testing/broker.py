@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 class ControlledShutdown:
     """Repeats the request until the broker leads nothing, up to a limit; then the broker stops anyway. Thread: loop."""
 
-    __slots__ = ("_broker", "_done", "_log", "_on_done", "_retries_left")
-
     def __init__(self, broker: Broker, on_done: Callable[[], None]) -> None:
         self._broker = broker
         self._on_done = on_done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,17 +30,13 @@ def _import_cryptography() -> Any:
     return cryptography
 
 
+@dataclass(eq=False, repr=False)
 class IssuedCertificate:
     """A certificate with its private key and the authorities' certificates. Immutable. Thread: any."""
 
-    __slots__ = ("_authority", "_certificate", "_key")
-
-    def __init__(
-        self, certificate: x509.Certificate, key: EllipticCurvePrivateKey, authority: x509.Certificate
-    ) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._authority = authority
+    _certificate: x509.Certificate
+    _key: EllipticCurvePrivateKey
+    _authority: x509.Certificate
 
     @property
     def certificate_pem(self) -> str:
@@ -74,8 +71,6 @@ class IssuedCertificate:
 
 class CertificateAuthority:
     """An authority that exists only in memory. Thread: any."""
-
-    __slots__ = ("_certificate", "_key", "name")
 
     def __init__(self, name: str = "pykclient test authority") -> None:
         """Create the authority's key and certificate.

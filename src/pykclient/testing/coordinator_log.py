@@ -96,18 +96,6 @@ class CoordinatorLog:
     Thread: loop
     """
 
-    __slots__ = (
-        "_append_timeout_ms",
-        "_broker",
-        "_epochs",
-        "_loading",
-        "_log",
-        "_metadata_cache",
-        "_partition_count",
-        "_replica_manager",
-        "_topic",
-    )
-
     def __init__(
         self,
         broker: BrokerContext,

@@ -53,8 +53,6 @@ class DelayedOperationPurgatory:
     completed elsewhere when it next checks one of their keys, or when they expire. Thread: loop.
     """
 
-    __slots__ = ("_broker", "_by_delay", "_timer", "_timer_ms", "_watchers")
-
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -69,8 +70,6 @@ class Poller(Protocol):
 class _Call(Generic[T]):
     """A call that another thread has submitted, and its result."""
 
-    __slots__ = ("_function", "done", "error", "result")
-
     result: T  # set if the call succeeded
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -88,8 +87,6 @@ class _Call(Generic[T]):
 
 class _Waiter:
     """A condition that a thread waits for."""
-
-    __slots__ = ("done", "error", "predicate")
 
     def __init__(self, predicate: Callable[[], bool]) -> None:
         self.predicate = predicate
@@ -248,14 +245,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedControl:
     """A hook on requests, created by ``EmbeddedFaults``. Thread: any."""
 
-    __slots__ = ("_control", "_thread")
-
-    def __init__(self, control: Control, thread: LoopThread) -> None:
-        self._control = control
-        self._thread = thread
+    _control: Control
+    _thread: LoopThread
 
     @property
     def hits(self) -> int:
@@ -297,17 +292,15 @@ def _control_on_loop(
     return call
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedFaults:
     """The fault injection of a cluster. ``Faults`` documents the common methods.
 
     Hooks run on the cluster's thread and block it. Thread: any.
     """
 
-    __slots__ = ("_cluster", "_thread")
-
-    def __init__(self, cluster: Cluster, thread: LoopThread) -> None:
-        self._cluster = cluster
-        self._thread = thread
+    _cluster: Cluster
+    _thread: LoopThread
 
     control = _control_on_loop(Faults.control)
     answer = _control_on_loop(Faults.answer)

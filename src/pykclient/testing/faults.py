@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 class Verdict:
     """A hook's decision about a request, other than a response. Thread: any."""
-
-    __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -50,31 +49,20 @@ HookResult = Response | int | BrokerError | type[BrokerError] | Verdict | None
 Hook = Callable[["Request"], HookResult]
 
 
+@dataclass(eq=False, repr=False)
 class Control:
     """A hook on requests. ``hits`` counts the requests it has decided about. Thread: loop."""
 
-    __slots__ = ("_api_key", "_broker_id", "_faults", "_hook", "_party", "_times", "_when", "held", "hits")
-
-    def __init__(
-        self,
-        faults: Faults,
-        api_key: int | None,
-        hook: Hook,
-        times: int | None,
-        when: Callable[[Request], bool] | None,
-        broker_id: int | None,
-        party: str,
-    ) -> None:
-        self._faults = faults
-        self._api_key = api_key
-        self._hook = hook
-        self._times = times
-        self._when = when
-        self._broker_id = broker_id
-        self._party = party
-        self.hits = 0
-        #: The requests that are held.
-        self.held: list[Request] = []
+    _faults: Faults
+    _api_key: int | None
+    _hook: Hook
+    _times: int | None
+    _when: Callable[[Request], bool] | None
+    _broker_id: int | None
+    _party: str
+    hits: int = 0
+    #: The requests that are held.
+    held: list[Request] = field(default_factory=list)
 
     def decide(self, request: Request) -> HookResult:
         """Return the hook's decision about the request; None if it does not apply."""

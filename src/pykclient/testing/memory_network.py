@@ -11,6 +11,7 @@ import io
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -32,8 +33,6 @@ class Link:
     ``cut``: nothing arrives until the link is healed, silently. ``reset``: connections break and new ones are refused.
     A frame takes ``delay_ms`` plus up to ``jitter_ms``; ``bytes_per_second`` limits the throughput. Thread: loop.
     """
-
-    __slots__ = ("_free_at_ms", "bytes_per_second", "cut", "delay_ms", "jitter_ms", "perfect", "reset")
 
     def __init__(
         self,
@@ -219,8 +218,6 @@ class MemoryHostResolver:
     Thread: loop.
     """
 
-    __slots__ = ("_broken", "_hung")
-
     def __init__(self) -> None:
         self._broken: set[str] = set()
         self._hung: dict[str, list[tuple[Lookup, str]]] = {}
@@ -260,14 +257,12 @@ class MemoryHostResolver:
         self._broken -= {pattern for pattern in self._broken if hosts in ("*", pattern)}
 
 
+@dataclass(slots=True)
 class Listener:
     """The owner of an address, which is notified of connections. Thread: loop."""
 
-    __slots__ = ("accept", "party")
-
-    def __init__(self, party: str, accept: Callable[[MemorySocket], None]) -> None:
-        self.party = party
-        self.accept = accept
+    party: str
+    accept: Callable[[MemorySocket], None]
 
 
 class MemoryNetwork:
@@ -386,26 +381,6 @@ class MemoryNetwork:
 
 class MemorySocket:
     """One end of a connection. The peer sees ``host`` as its address. Thread: loop."""
-
-    __slots__ = (
-        "_arrivals",
-        "_last_arrival_ms",
-        "_link",
-        "_link_changes",
-        "_network",
-        "_scheduled",
-        "established",
-        "frames",
-        "host",
-        "id",
-        "muted",
-        "open",
-        "party",
-        "peer",
-        "problem",
-        "remote_party",
-        "selector",
-    )
 
     def __init__(self, network: MemoryNetwork, party: str, remote_party: str, host: str) -> None:
         self._network = network

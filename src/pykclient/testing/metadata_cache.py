@@ -21,8 +21,6 @@ PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 class MetadataSnapshot:
     """An immutable view of the cluster at one moment. Thread: any."""
 
-    __slots__ = ("alive_brokers", "controller_id", "partition_states", "topic_ids", "topic_names")
-
     def __init__(
         self,
         partition_states: Mapping[str, Mapping[int, PartitionState]],

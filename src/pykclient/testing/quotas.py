@@ -46,8 +46,6 @@ class _Bound(NamedTuple):
 class _WindowedRate:
     """The recent usage of one client on one broker, in windows. Thread: loop."""
 
-    __slots__ = ("_samples", "_window_ms", "_windows")
-
     def __init__(self, window_ms: int, windows: int) -> None:
         self._window_ms = window_ms
         self._windows = windows

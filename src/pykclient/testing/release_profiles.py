@@ -23,8 +23,6 @@ SUPPORTED_FEATURES: Final[Mapping[str, int]] = {GROUP_VERSION: 1, SHARE_VERSION:
 class FinalizedFeatures:
     """The levels in effect, and their ``epoch``, which grows with each change. Thread: loop."""
 
-    __slots__ = ("_levels", "epoch")
-
     def __init__(self, levels: Mapping[str, int]) -> None:
         """Start with these levels; a feature without one has level 0.
 
@@ -156,8 +154,6 @@ _HISTORY: Final[dict[int, str]] = {
 
 class ReleaseProfile:
     """A Kafka release as clients see it: its APIs and their versions. Immutable. Thread: any."""
-
-    __slots__ = ("_max_versions", "magic", "release")
 
     CURRENT: Final = _RELEASES[-1]
     """The default release of a cluster."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -53,25 +54,6 @@ class RequestRecord:
     Thread: loop; any, once there is a response.
     """
 
-    __slots__ = (
-        "answered_ms",
-        "api_key",
-        "api_version",
-        "body",
-        "broker_id",
-        "client_id",
-        "fate",
-        "kept_bytes",
-        "number",
-        "party",
-        "principal",
-        "response",
-        "size_bytes",
-        "throttle_time_ms",
-        "time_ms",
-        "wall_ms",
-    )
-
     def __init__(self, number: int, request: Request, api_version: int, wall_ms: int) -> None:
         self.number = number
         self.time_ms = request.received_ms
@@ -116,8 +98,6 @@ class History:
 
     Counts include discarded records. Thread: loop.
     """
-
-    __slots__ = ("_brokers", "_clients", "_loop", "_number", "counts")
 
     def __init__(self, loop: EventLoop, size: int = 10_000) -> None:
         self._loop = loop
@@ -198,8 +178,6 @@ class History:
 class _Records:
     """Records with limits on their number and bytes. Thread: loop."""
 
-    __slots__ = ("_bytes", "_size", "records")
-
     def __init__(self, size: int) -> None:
         self._size = size
         self._bytes = 0
@@ -272,30 +250,6 @@ class Request:
     ``body`` is set before a handler gets the request. ``respond`` must be called exactly once; until then nothing more
     is read from the connection. Thread: loop.
     """
-
-    __slots__ = (
-        "_answered",
-        "_channel",
-        "api_key",
-        "body",
-        "broker_id",
-        "client_host",
-        "client_id",
-        "connection_id",
-        "endpoints",
-        "fate",
-        "header",
-        "is_from_broker",
-        "is_local",
-        "party",
-        "principal",
-        "reader",
-        "received_ms",
-        "record",
-        "sink",
-        "size_bytes",
-        "uses_token",
-    )
 
     body: RequestMessage
     record: RequestRecord
@@ -420,6 +374,7 @@ class Throttle(Protocol):
         """Count a request, and return how long its connection must wait for the next."""
 
 
+@dataclass(eq=False, repr=False)
 class RequestChannel:
     """The channel between the processors and a broker's ``KafkaApis``, its ``handler``.
 
@@ -427,13 +382,10 @@ class RequestChannel:
     dead one does not respond. Thread: loop.
     """
 
-    __slots__ = ("_history", "_quotas", "broker", "handler")
-
-    def __init__(self, broker: BrokerContext, handler: RequestHandler, history: History, quotas: Throttle) -> None:
-        self.broker = broker
-        self.handler = handler
-        self._history = history
-        self._quotas = quotas
+    broker: BrokerContext
+    handler: RequestHandler
+    _history: History
+    _quotas: Throttle
 
     def send_request(self, request: Request) -> None:
         """Take a request from a processor."""

@@ -26,6 +26,7 @@ import threading
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -61,24 +62,16 @@ class RegistryRequest(NamedTuple):
     status: int
 
 
+@dataclass(slots=True)
 class _Fault:
     """A fault for the next requests whose path contains ``path``."""
 
-    def __init__(
-        self,
-        path: str,
-        status: int | None,
-        delay_ms: int,
-        drop: bool,
-        times: int | None,
-        retry_after: str | None = None,
-    ) -> None:
-        self.path = path
-        self.retry_after = retry_after
-        self.status = status
-        self.delay_ms = delay_ms
-        self.drop = drop
-        self.left = times
+    path: str
+    status: int | None
+    delay_ms: int
+    drop: bool
+    left: int | None
+    retry_after: str | None = None
 
 
 class _RefusedError(Exception):

@@ -53,17 +53,6 @@ class Security:
     Immutable. Its repr shows no passwords. Thread: any.
     """
 
-    __slots__ = (
-        "_authority",
-        "_client_certificate",
-        "broker_certificate",
-        "client_auth",
-        "mechanisms",
-        "protocol",
-        "users",
-        "validate_token",
-    )
-
     def __init__(
         self,
         protocol: str = "SASL_PLAINTEXT",
@@ -183,8 +172,6 @@ def listeners_of(given: GivenSecurity) -> dict[str, Security]:
 
 class UserCredentials:
     """The SCRAM credentials of a cluster's users; all brokers share them. Thread: loop."""
-
-    __slots__ = ("_scram",)
 
     def __init__(self, listeners: Mapping[str, Security]) -> None:
         self._scram: dict[str, dict[str, ScramCredential]] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -68,8 +69,6 @@ _CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": 
 class SslPrincipalMapper:
     """Maps the distinguished names of certificates to names of users, by Kafka's rules. Thread: any."""
 
-    __slots__ = ("_rules",)
-
     def __init__(self, rules: str) -> None:
         """Parse rules such as ``RULE:^CN=(.*?),.*$/$1/L, DEFAULT``.
 
@@ -117,19 +116,16 @@ def _expanded(replacement: str, match: re.Match[str]) -> str:
     return _REFERENCE.sub(expand, replacement)
 
 
+@dataclass(eq=False, repr=False)
 class SslSession:
     """The session of a client that authenticated with a certificate, or with none. Thread: loop."""
 
-    __slots__ = ("_certificate", "_mapper", "_user")
-
+    #: Returns the client's certificate, once the handshake is complete.
+    _certificate: Callable[[], bytes | None]
+    _mapper: SslPrincipalMapper
+    _user: str | None = None
     expiry_ms: int | None = None
     uses_token: bool = False
-
-    def __init__(self, certificate: Callable[[], bytes | None], mapper: SslPrincipalMapper) -> None:
-        """Create the session. ``certificate`` returns the client's, once the handshake is complete."""
-        self._certificate = certificate
-        self._mapper = mapper
-        self._user: str | None = None
 
     @property
     def user(self) -> str | None:
@@ -157,8 +153,6 @@ _UNNAMED: Final = "hardcode"
 
 class StandardAuthorizer:
     """Authorizes operations by the ACLs of a cluster. Thread: loop."""
-
-    __slots__ = ("_acls", "_literal", "_prefixed", "_super_users", "_without_acls")
 
     def __init__(
         self, acls: Iterable[AclBinding] = (), *, super_users: Collection[str] = (), allow_without_acls: bool = False
@@ -273,8 +267,6 @@ class AuthHelper:
 
     Thread: loop.
     """
-
-    __slots__ = ("authorizer",)
 
     def __init__(self, authorizer: StandardAuthorizer | None) -> None:
         self.authorizer = authorizer

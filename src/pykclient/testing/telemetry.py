@@ -53,8 +53,6 @@ class Push(NamedTuple):
 class TelemetryReceiver:
     """A subscription to the metrics of all clients, and their pushes. Thread: loop."""
 
-    __slots__ = ("_instances", "_rng", "interval_ms", "is_delta", "prefixes", "pushes")
-
     def __init__(self, rng: random.Random, prefixes: Sequence[str], interval_ms: int, is_delta: bool) -> None:
         """``prefixes`` begin the names of metrics, ``("*",)`` are all. ``interval_ms`` is that of pushes."""
         self._rng = rng

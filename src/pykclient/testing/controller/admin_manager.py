@@ -479,8 +479,6 @@ class AdminManager:
 class DelayedTopicOperation(DelayedOperation):
     """A response that waits until the broker knows the result (Java: DelayedCreatePartitions). Thread: loop."""
 
-    __slots__ = ("_is_known", "_outcomes", "_respond")
-
     def __init__(
         self,
         timeout_ms: int,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -322,18 +323,16 @@ class ControllerEvents(Protocol):
         """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
 
 
+@dataclass(slots=True, eq=False)
 class ControllerEvent:
     """An event.
 
     ``process`` handles it; ``preempt`` is called instead if the broker's session ends first. Thread: loop.
     """
 
-    __slots__ = ("name", "preempt", "process")
-
-    def __init__(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
-        self.name = name
-        self.process = process
-        self.preempt = preempt
+    name: str
+    process: Callable[[], None]
+    preempt: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"ControllerEvent({self.name})"

@@ -6,6 +6,7 @@ Java: KafkaController, TopicDeletionManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pykclient.errors import (
@@ -211,6 +212,7 @@ class AlterPartitionHandler:
             topic.partitions.append(partition)
 
 
+@dataclass(eq=False, repr=False)
 class PartitionReassigner:
     """Adds the new replicas, waits until they are in sync, then removes the others.
 
@@ -218,23 +220,13 @@ class PartitionReassigner:
     there. Thread: loop.
     """
 
-    def __init__(
-        self,
-        events: ControllerEvents,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        partition_state_machine: PartitionStateMachine,
-        replica_state_machine: ReplicaStateMachine,
-        request_batch: ControllerBrokerRequestBatch,
-        topic_deletion_manager: TopicDeletionManager,
-    ) -> None:
-        self._events = events
-        self._context = context
-        self._store = store
-        self._partition_state_machine = partition_state_machine
-        self._replica_state_machine = replica_state_machine
-        self._request_batch = request_batch
-        self._topic_deletion_manager = topic_deletion_manager
+    _events: ControllerEvents
+    _context: ControllerContext
+    _store: KafkaCoordinationClient
+    _partition_state_machine: PartitionStateMachine
+    _replica_state_machine: ReplicaStateMachine
+    _request_batch: ControllerBrokerRequestBatch
+    _topic_deletion_manager: TopicDeletionManager
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Java: ZkPartitionStateMachine, ZkReplicaStateMachine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import (
@@ -315,6 +316,7 @@ class PartitionStateMachine:
         return outcomes
 
 
+@dataclass(eq=False, repr=False)
 class ReplicaStateMachine:
     """Changes replicas' states; the table is in ``replica_state``. Thread: loop.
 
@@ -323,15 +325,9 @@ class ReplicaStateMachine:
     assignment. Other transitions only change the state.
     """
 
-    def __init__(
-        self,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        request_batch: ControllerBrokerRequestBatch,
-    ) -> None:
-        self._context = context
-        self._store = store
-        self._request_batch = request_batch
+    _context: ControllerContext
+    _store: KafkaCoordinationClient
+    _request_batch: ControllerBrokerRequestBatch
 
     def startup(self) -> None:
         """Derive the states from the live brokers, and inform them. Dead replicas leave their ISRs."""
@@ -446,23 +442,16 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
+@dataclass(eq=False, repr=False)
 class ReplicaElector:
     """Makes the preferred replica the leader, or a replica that is not in sync. Thread: loop."""
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        coordination: CoordinationClient,
-        events: ControllerEvents,
-        context: ControllerContext,
-        partition_state_machine: PartitionStateMachine,
-    ) -> None:
-        self._broker = broker
-        self._coordination = coordination
-        self._events = events
-        self._context = context
-        self._partition_state_machine = partition_state_machine
-        self._timer: TimerHandle | None = None
+    _broker: BrokerContext
+    _coordination: CoordinationClient
+    _events: ControllerEvents
+    _context: ControllerContext
+    _partition_state_machine: PartitionStateMachine
+    _timer: TimerHandle | None = None
 
     def elect_leaders(
         self,

@@ -6,6 +6,7 @@ Java: FetchSession, FetchSessionHandler; KIP-227, KIP-516.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -58,6 +59,7 @@ class FetchParams(NamedTuple):
         return self.replica_id >= 0
 
 
+@dataclass(slots=True, eq=False)
 class PartitionFetch:
     """The fetch request for one partition (Java: FetchRequest.PartitionData).
 
@@ -65,39 +67,20 @@ class PartitionFetch:
     ``log_start_offset`` is the follower's own. Thread: loop.
     """
 
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        fetch_offset: int,
-        max_bytes: int,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        log_start_offset: int = UNKNOWN_OFFSET,
-        current_leader_epoch: int = NO_EPOCH,
-        last_fetched_epoch: int = NO_EPOCH,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.fetch_offset = fetch_offset
-        self.log_start_offset = log_start_offset
-        self.max_bytes = max_bytes
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
+    topic_partition: TopicPartition
+    fetch_offset: int
+    max_bytes: int
+    _: KW_ONLY
+    topic_id: UUID = ZERO_UUID
+    log_start_offset: int = UNKNOWN_OFFSET
+    current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
 
     def __repr__(self) -> str:
         return f"PartitionFetch({self.topic_partition}, from={self.fetch_offset}, max_bytes={self.max_bytes})"
 
 
+@dataclass(slots=True, eq=False)
 class FetchPartitionData:
     """The response for one partition.
 
@@ -105,39 +88,15 @@ class FetchPartitionData:
     diverged from this one; ``preferred_read_replica`` sends a consumer to another broker. Thread: loop.
     """
 
-    __slots__ = (
-        "aborted_transactions",
-        "diverging_epoch",
-        "error_code",
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
-        "preferred_read_replica",
-        "records",
-        "size_in_bytes",
-    )
-
-    def __init__(
-        self,
-        error_code: int = 0,
-        high_watermark: int = UNKNOWN_OFFSET,
-        last_stable_offset: int = UNKNOWN_OFFSET,
-        log_start_offset: int = UNKNOWN_OFFSET,
-        records: Sequence[Buffer] = (),
-        size_in_bytes: int = 0,
-        aborted_transactions: list[AbortedTxn] | None = None,
-        diverging_epoch: OffsetAndEpoch | None = None,
-        preferred_read_replica: int | None = None,
-    ) -> None:
-        self.error_code = error_code
-        self.high_watermark = high_watermark
-        self.last_stable_offset = last_stable_offset
-        self.log_start_offset = log_start_offset
-        self.records = records
-        self.size_in_bytes = size_in_bytes
-        self.aborted_transactions = aborted_transactions
-        self.diverging_epoch = diverging_epoch
-        self.preferred_read_replica = preferred_read_replica
+    error_code: int = 0
+    high_watermark: int = UNKNOWN_OFFSET
+    last_stable_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    records: Sequence[Buffer] = ()
+    size_in_bytes: int = 0
+    aborted_transactions: list[AbortedTxn] | None = None
+    diverging_epoch: OffsetAndEpoch | None = None
+    preferred_read_replica: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -179,8 +138,6 @@ def next_epoch(epoch: int) -> int:
 
 class CachedPartition(PartitionFetch):
     """A partition of a session: the reader's request, and the last state sent to the reader. Thread: loop."""
-
-    __slots__ = ("high_watermark", "local_log_start_offset")
 
     def __init__(self, fetch: PartitionFetch) -> None:
         super().__init__(
@@ -233,8 +190,6 @@ def _key(fetch: PartitionFetch, *, by_id: bool) -> Key:
 class FetchSession:
     """The partitions of one reader, in the order in which they are read. Thread: loop."""
 
-    __slots__ = ("created_ms", "epoch", "id", "is_from_follower", "last_used_ms", "partitions", "uses_topic_ids")
-
     def __init__(
         self,
         id: int,
@@ -275,8 +230,6 @@ class FetchSessionCache:
     A new session evicts one that was idle for two minutes, or else a less important one: a follower's evicts a
     consumer's, and one with more partitions evicts one with fewer that is older than two minutes. Thread: loop.
     """
-
-    __slots__ = ("_max_entries", "_sessions")
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries
@@ -330,6 +283,7 @@ class FetchSessionCache:
         return True
 
 
+@dataclass(eq=False)
 class FetchContext:
     """The context of one fetch request without a session (Java: SessionlessFetchContext).
 
@@ -338,11 +292,8 @@ class FetchContext:
     ``error_code`` is an error of the session; with one there are no partitions. Thread: loop.
     """
 
-    __slots__ = ("error_code", "partitions")
-
-    def __init__(self, partitions: Sequence[PartitionFetch] = (), error_code: int = 0) -> None:
-        self.partitions = partitions
-        self.error_code = error_code
+    partitions: Sequence[PartitionFetch] = ()
+    error_code: int = 0
 
     def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
         """Return the session id, the session's error, and the partitions of the response."""
@@ -358,8 +309,6 @@ class FetchContext:
 
 class FullFetchContext(FetchContext):
     """A request that starts a session. The response contains all its partitions. Thread: loop."""
-
-    __slots__ = ("_is_from_follower", "_manager", "_uses_topic_ids")
 
     def __init__(
         self,
@@ -390,8 +339,6 @@ class IncrementalFetchContext(FetchContext):
 
     Partitions with records move to the end of the order, so that none starves when a response is full. Thread: loop.
     """
-
-    __slots__ = ("_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
         super().__init__(list(session.partitions.values()))
@@ -424,8 +371,6 @@ class IncrementalFetchContext(FetchContext):
 
 class FetchManager:
     """Finds or creates the context of each fetch request. Thread: loop."""
-
-    __slots__ = ("_broker", "cache")
 
     def __init__(self, broker: BrokerContext, max_sessions: int) -> None:
         self._broker = broker
@@ -514,8 +459,6 @@ class FetchPosition(NamedTuple):
 
 class FollowerFetchSession:
     """The partitions that the leader has in the session, and the epoch of the next request. Thread: loop."""
-
-    __slots__ = ("_epoch", "_names", "_session_id", "positions")
 
     def __init__(self) -> None:
         self._session_id = INVALID_SESSION_ID

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _NEVER_MS: Final = -(1 << 62)
 
 
+@dataclass(slots=True, eq=False)
 class Replica:
     """The progress of a follower according to its fetches.
 
@@ -61,24 +63,13 @@ class Replica:
     at the previous fetch: it had read everything there was at that time. Thread: loop.
     """
 
-    __slots__ = (
-        "broker_epoch",
-        "broker_id",
-        "last_caught_up_time_ms",
-        "last_fetch_leader_log_end_offset",
-        "last_fetch_time_ms",
-        "log_end_offset",
-        "log_start_offset",
-    )
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.log_start_offset = UNKNOWN_OFFSET
-        self.log_end_offset = UNKNOWN_OFFSET
-        self.last_fetch_leader_log_end_offset = 0
-        self.last_fetch_time_ms = _NEVER_MS
-        self.last_caught_up_time_ms = _NEVER_MS
-        self.broker_epoch = -1
+    broker_id: int
+    log_start_offset: int = UNKNOWN_OFFSET
+    log_end_offset: int = UNKNOWN_OFFSET
+    last_fetch_leader_log_end_offset: int = 0
+    last_fetch_time_ms: int = _NEVER_MS
+    last_caught_up_time_ms: int = _NEVER_MS
+    broker_epoch: int = -1
 
     def update_fetch_state(
         self,
@@ -158,8 +149,6 @@ class PartitionState:
     being removed counts until it is removed. So whichever of them is the next leader has the record. ``sent`` is the
     requested change. Thread: loop.
     """
-
-    __slots__ = ("isr", "kind", "last_committed", "maximal_isr", "sent")
 
     def __init__(
         self,
@@ -350,8 +339,6 @@ class ReplicaSelector(Protocol):
 class LeaderSelector:
     """Chooses the leader. Thread: loop."""
 
-    __slots__ = ()
-
     def select(
         self,
         client: ClientMetadata,  # noqa: ARG002 - as the protocol has it
@@ -366,8 +353,6 @@ class RackAwareReplicaSelector:
 
     Thread: loop.
     """
-
-    __slots__ = ()
 
     def select(
         self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
@@ -463,18 +448,6 @@ class PartitionIsr:
 
     Thread: loop.
     """
-
-    __slots__ = (
-        "_manager",
-        "is_leader",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "log",
-        "partition_epoch",
-        "remote_replicas",
-        "state",
-        "topic_partition",
-    )
 
     topic_id: UUID
 
@@ -655,8 +628,6 @@ class Partition(PartitionIsr):
     asks the controller to change the ISR (``PartitionIsr``). After each request, the ``ReplicaManager`` checks the
     operations that wait for any of this. Thread: loop.
     """
-
-    __slots__ = ("controller_epoch", "leader_replica_id", "replica_ids", "topic_id")
 
     def __init__(self, topic_partition: TopicPartition, topic_id: UUID, manager: ReplicaHost) -> None:
         super().__init__(topic_partition, manager)

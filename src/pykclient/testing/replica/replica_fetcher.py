@@ -56,16 +56,6 @@ class PartitionFetchState:
     The follower does nothing before ``delayed_until_ms``. Thread: loop.
     """
 
-    __slots__ = (
-        "current_leader_epoch",
-        "delayed_until_ms",
-        "fetch_offset",
-        "last_fetched_epoch",
-        "leader_end_offset",
-        "state",
-        "topic_id",
-    )
-
     def __init__(
         self, topic_id: UUID, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int | None, state: str
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -365,8 +366,6 @@ class DelayedProduce(DelayedOperation):
     ``pending`` is the offset that the high watermark must reach. Thread: loop.
     """
 
-    __slots__ = ("_manager", "_pending", "_respond", "_responses")
-
     def __init__(
         self,
         timeout_ms: int,
@@ -420,8 +419,6 @@ class DelayedFetch(DelayedOperation):
     no cost. If consumers read from followers, a follower learns of a higher high watermark immediately (KIP-392). Any
     key that is not a partition ends the wait. Thread: loop.
     """
-
-    __slots__ = ("_bytes", "_changed", "_manager", "_params", "_respond", "_results", "_tells_high_watermarks")
 
     def __init__(
         self,
@@ -478,18 +475,16 @@ class DelayedFetch(DelayedOperation):
         self._respond(list(results.values()))
 
 
+@dataclass(slots=True)
 class DeleteRecordsResult:
     """The low watermark of a partition (-1 with an error), and the ``requested_offset`` it must reach.
 
     Thread: loop.
     """
 
-    __slots__ = ("error_code", "low_watermark", "requested_offset")
-
-    def __init__(self, low_watermark: int, error_code: int = 0, requested_offset: int = -1) -> None:
-        self.low_watermark = low_watermark
-        self.error_code = error_code
-        self.requested_offset = requested_offset
+    low_watermark: int
+    error_code: int = 0
+    requested_offset: int = -1
 
     def fail(self, error_code: int) -> None:
         self.error_code = error_code
@@ -498,8 +493,6 @@ class DeleteRecordsResult:
 
 class DelayedDeleteRecords(DelayedOperation):
     """Completes when each partition's low watermark has reached the requested offset. Thread: loop."""
-
-    __slots__ = ("_manager", "_pending", "_respond", "_results")
 
     def __init__(
         self,

@@ -41,8 +41,6 @@ _OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 class ListenerChannelBuilder:
     """A ``ChannelBuilder`` for connections that any of a cluster's listeners have accepted. Thread: loop."""
 
-    __slots__ = ("_builders", "_listener_of")
-
     def __init__(
         self,
         config: ClusterConfig,
@@ -101,8 +99,6 @@ def _tls(security: Security, config: ClusterConfig) -> Transports:
 class SslServerAuthenticator(PlaintextAuthenticator):
     """Identifies a client by its certificate, which the handshake has verified. Thread: loop."""
 
-    __slots__ = ("_session",)
-
     def __init__(self, session: SslSession) -> None:
         self._session = session
 
@@ -113,8 +109,6 @@ class SslServerAuthenticator(PlaintextAuthenticator):
 
 class SslServerAuthenticators:
     """Authenticators for the connections of one listener with TLS that asks for certificates. Thread: loop."""
-
-    __slots__ = ("_mapper",)
 
     def __init__(self, config: ClusterConfig) -> None:
         self._mapper = SslPrincipalMapper(config.broker_config["ssl.principal.mapping.rules"])
@@ -134,8 +128,6 @@ class SslServerAuthenticators:
 
 class SaslServerAuthenticators:
     """Authenticators for the connections of one listener. Thread: loop."""
-
-    __slots__ = ("_config", "_loop", "_security", "_tokens", "_versions")
 
     def __init__(
         self, security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]

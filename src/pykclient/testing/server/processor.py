@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pykclient.errors import IllegalStateError, RemoteProtocolError
@@ -87,52 +88,33 @@ class ServerSelectable(Selectable, Protocol):
         """Begin to reauthenticate a connection in use, with ``frame``."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Connection:
     """A connection of a client or another broker to ``broker``.
 
     ``party`` is known from the start in a memory network, otherwise from the first request. Thread: loop.
     """
 
-    __slots__ = (
-        "backlog",
-        "broker",
-        "client_id",
-        "endpoints",
-        "has_principal",
-        "host",
-        "id",
-        "last_arrival_ms",
-        "last_leave_ms",
-        "last_used_ms",
-        "outbox",
-        "party",
-        "relaying",
-        "sending",
-        "serving",
-        "state",
-        "unread",
-        "uses_sasl",
-    )
-
-    def __init__(self, id: str, broker: Broker, host: str, party: str | None, now_ms: int) -> None:
-        self.id = id
-        self.broker = broker
-        self.host = host
-        self.party = party
-        self.endpoints: Mapping[int, Node] | None = None  # the advertised addresses, if there are proxies
-        self.client_id: str | None = ""  # the client id from which the party was derived
-        self.state = NOT_MUTED
-        self.backlog: deque[tuple[Frame, int]] = deque()  # waiting requests, and when they have arrived over the link
-        self.last_arrival_ms = 0
-        self.outbox: deque[tuple[NetworkSend, int]] = deque()  # responses on a slow link, and when they may be sent
-        self.last_leave_ms = 0
-        self.relaying: NetworkSend | None = None  # a response from the outbox that the socket did not take at once
-        self.last_used_ms = now_ms
-        self.sending: NetworkSend | None = None  # a response that the socket did not take at once
-        self.serving = False
-        self.uses_sasl = False
-        self.has_principal = False  # True if the session names the client
-        self.unread = False  # True if the selector does not read it
+    id: str
+    broker: Broker
+    host: str
+    party: str | None
+    last_used_ms: int
+    endpoints: Mapping[int, Node] | None = None  # the advertised addresses, if there are proxies
+    client_id: str | None = ""  # the client id from which the party was derived
+    state: str = NOT_MUTED
+    #: Waiting requests, and when they have arrived over the link.
+    backlog: deque[tuple[Frame, int]] = field(default_factory=deque)
+    last_arrival_ms: int = 0
+    #: Responses on a slow link, and when they may be sent.
+    outbox: deque[tuple[NetworkSend, int]] = field(default_factory=deque)
+    last_leave_ms: int = 0
+    relaying: NetworkSend | None = None  # a response from the outbox that the socket did not take at once
+    sending: NetworkSend | None = None  # a response that the socket did not take at once
+    serving: bool = False
+    uses_sasl: bool = False
+    has_principal: bool = False  # True if the session names the client
+    unread: bool = False  # True if the selector does not read it
 
 
 class Processor:

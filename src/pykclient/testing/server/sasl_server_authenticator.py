@@ -79,8 +79,6 @@ def new_sasl_server(
 class PlainSaslServer:
     """Compares the password (Java: PlainSaslServer). Thread: loop."""
 
-    __slots__ = ("_security", "expiry_ms", "user")
-
     uses_token: bool = False
 
     def __init__(self, security: Security) -> None:
@@ -106,18 +104,6 @@ class PlainSaslServer:
 
 class ScramSaslServer:
     """Verifies the client's proof, and sends the server's (Java: ScramSaslServer). Thread: loop."""
-
-    __slots__ = (
-        "_credential",
-        "_credentials",
-        "_first",
-        "_mechanism",
-        "_server_first",
-        "_token",
-        "_tokens",
-        "expiry_ms",
-        "user",
-    )
 
     def __init__(self, mechanism: str, credentials: UserCredentials, tokens: DelegationTokens | None = None) -> None:
         self._mechanism = mechanism
@@ -191,8 +177,6 @@ class ScramSaslServer:
 
 class OAuthBearerSaslServer:
     """Validates the token (Java: OAuthBearerSaslServer). Thread: loop."""
-
-    __slots__ = ("_problem", "_validate", "expiry_ms", "user")
 
     uses_token: bool = False
 
@@ -280,23 +264,6 @@ _LONGEST_SESSION_MS: Final = 1 << 53
 
 class SaslServerAuthenticator:
     """An ``Authenticator`` for brokers. Thread: loop."""
-
-    __slots__ = (
-        "_credentials",
-        "_frames",
-        "_is_raw",
-        "_max_reauth_ms",
-        "_mechanism",
-        "_security",
-        "_server",
-        "_state",
-        "_tokens",
-        "_versions",
-        "_wall_ms",
-        "expiry_ms",
-        "user",
-        "uses_token",
-    )
 
     def __init__(
         self,

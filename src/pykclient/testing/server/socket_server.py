@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pykclient.log_context import LogContext
@@ -161,24 +162,15 @@ class Acceptor:
             self._hand_over(port, accepted)
 
 
+@dataclass(slots=True)
 class _Listener:
     """A port of a broker, with the brokers' ``endpoints`` to advertise on it. Thread: loop."""
 
-    __slots__ = ("_family", "_host", "endpoints", "name", "port")
-
-    def __init__(
-        self,
-        name: str,
-        family: socket.AddressFamily,
-        host: str,
-        port: int,
-        endpoints: Mapping[int, Node] | None = None,
-    ) -> None:
-        self.name = name
-        self._family = family
-        self._host = host
-        self.port = port
-        self.endpoints = endpoints
+    name: str
+    _family: socket.AddressFamily
+    _host: str
+    port: int
+    endpoints: Mapping[int, Node] | None = None
 
     def bound_socket(self) -> socket.socket:
         """Return a bound socket that does not listen yet; this also chooses the port if none is configured."""
