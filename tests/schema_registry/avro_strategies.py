@@ -153,9 +153,13 @@ def evolved_record(draw: st.DrawFn, schema: dict[str, Any]) -> dict[str, Any]:
         if draw(st.integers(0, 4)) == 0:
             continue
         made: dict[str, Any] = {"name": field["name"], "type": draw(evolved(field["type"]))}
-        if draw(st.integers(0, 3)) == 0:
-            made = {**made, "name": f"renamed_{field['name']}", "aliases": [field["name"]]}
-        fields.append(made)
+        renamed = {**made, "name": f"renamed_{field['name']}", "aliases": [field["name"]]}
+        form = draw(st.sampled_from(["same", "same", "renamed", "both"]))
+        if form == "both":  # the old name is that of another field now
+            again = [{**renamed, "type": ["null", "long"], "default": None}]
+        else:
+            again = []
+        fields += [renamed if form == "renamed" else made, *again]
     new: list[dict[str, Any]] = [
         {"name": "new_text", "type": "string", "default": "text"},
         {"name": "new_null", "type": ["null", "long"], "default": None},

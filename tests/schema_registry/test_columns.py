@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 import io
 import json
 import random
@@ -30,6 +31,7 @@ from pykclient.schema_registry import (
     avro_nodes,
 )
 from pykclient.schema_registry.avro import AvroSerializer
+from pykclient.schema_registry.avro_types import parse_avro, resolution_problems
 from pykclient.schema_registry.columns import AvroColumns, avro_columns
 from pykclient.schema_registry.rules import RuleError
 from pykclient.schema_registry.schemas import Rule, RuleKind, RuleMode, RuleSet
@@ -361,6 +363,80 @@ def test_schemas_that_do_not_fit_say_which_field_and_both_types() -> None:
     assert row == 1
     assert "schema id 1: " in reason
     assert "id: the reader's string cannot read the writer's int" in reason
+
+
+MILLIS, MICROS, LOCAL, DATE, TIME_MILLIS, TIME_MICROS = (
+    {"type": kind, "logicalType": logical}
+    for kind, logical in (
+        ("long", "timestamp-millis"),
+        ("long", "timestamp-micros"),
+        ("long", "local-timestamp-nanos"),
+        ("int", "date"),
+        ("int", "time-millis"),
+        ("long", "time-micros"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [(MILLIS, MICROS), (MICROS, MILLIS), (MILLIS, LOCAL), (DATE, MILLIS), (TIME_MILLIS, TIME_MICROS)],
+)
+def test_times_in_another_unit_are_poison_and_no_other_times(writer: Any, reader: Any) -> None:
+    wrote, reads = (
+        {"type": "record", "name": "R", "fields": [{"name": "at", "type": each}]} for each in (writer, reader)
+    )
+    rows = pa.array([framed(wrote, {"at": 19_723}), framed(reads, {"at": 7}, 2)])
+    found = both(lambda: columns_of(wrote, reads), rows)
+    assert found.array.is_valid().to_pylist() == [False, True]
+    ((row, reason),) = found.poison
+    assert row == 0
+    assert "at: the reader's" in reason
+    assert f"has another unit than the writer's {writer['type']} ({writer['logicalType']})" in reason
+
+
+def test_decimals_of_more_digits_than_the_column_are_poison() -> None:
+    wrote, reads = (
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "a", "type": {"type": "bytes", "logicalType": "decimal", "precision": size}}],
+        }
+        for size in (9, 3)
+    )
+    rows = pa.array([framed(wrote, {"a": decimal.Decimal(1234567)}), framed(reads, {"a": decimal.Decimal(7)}, 2)])
+    found = both(lambda: columns_of(wrote, reads), rows)
+    assert found.array.to_pylist() == [None, {"a": decimal.Decimal(7)}]
+    assert "fewer digits" in found.poison[0].reason
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_written_field_is_read_by_its_name_before_an_alias(order: tuple[int, int]) -> None:
+    fields = [
+        {"name": "a", "type": "long", "default": 5},
+        {"name": "b", "type": "long", "aliases": ["a"], "default": 6},
+    ]
+    wrote = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    reads = {"type": "record", "name": "R", "fields": [fields[place] for place in order]}
+    row = framed(wrote, {"a": 1})
+    found = both(lambda: columns_of(wrote, schema=json.dumps(reads)), pa.array([row]))
+    expected = fastavro.schemaless_reader(
+        io.BytesIO(row[5:]), fastavro.parse_schema(wrote), fastavro.parse_schema(reads)
+    )
+    assert found.array.to_pylist() == [expected] == [{"a": 1, "b": 6}]
+    assert both(
+        lambda: columns_of(wrote, schema=json.dumps(reads), columns=["b"]), pa.array([row])
+    ).array.to_pylist() == [{"b": 6}]
+
+
+def test_a_field_whose_alias_another_field_reads_needs_a_default() -> None:
+    wrote = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+    more = {"name": "b", "type": "long", "aliases": ["a"]}
+    reads = {"type": "record", "name": "R", "fields": [*wrote["fields"], more]}
+    found = both(lambda: columns_of(wrote, schema=json.dumps(reads)), pa.array([framed(wrote, {"a": 1})]))
+    assert "b: the writer has no such field, and the reader's long no default" in found.poison[0].reason
+    problems = resolution_problems(parse_avro(reads), parse_avro(wrote))
+    assert problems == ["b: the writer has no such field, and the reader's long no default"]
 
 
 def test_real_registry_is_asked_once(client: SchemaRegistryClient) -> None:

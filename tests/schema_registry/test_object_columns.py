@@ -592,6 +592,8 @@ def test_hostile_protobuf_is_poison_with_the_reason(client: SchemaRegistryClient
     prefix = good[:5]
     late = EVERYTHING()
     late.at.seconds = 1 << 62
+    no_number = EVERYTHING()
+    no_number.anything["a"] = float("nan")
     rows: list[bytes | None] = [
         prefix,
         prefix + b"\x02\x20\x00",  # message 16
@@ -599,6 +601,7 @@ def test_hostile_protobuf_is_poison_with_the_reason(client: SchemaRegistryClient
         good + b"\x0a\xff",
         prefix + b"\0" + bytes([9 << 3 | 2, 1, 0xFF]),  # a_string
         prefix + b"\0" + late.SerializeToString(),
+        prefix + b"\0" + no_number.SerializeToString(),
     ]
     array, poison = protobuf_columns(client, on_error="keep").decode(binary([good, *rows]))
     assert array.null_count == len(rows)
@@ -611,6 +614,7 @@ def test_hostile_protobuf_is_poison_with_the_reason(client: SchemaRegistryClient
             "field 'a_double'",
             "field 'a_string': the text is not UTF-8",
             "field 'at' is a time beyond 64 bits",
+            "field 'anything' has no JSON",
         ],
         strict=True,
     ):

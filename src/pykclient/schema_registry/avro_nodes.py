@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pykclient.errors import SerializationError
-from pykclient.schema_registry.avro_types import AvroField, AvroType, branch_for, field_of, matches
+from pykclient.schema_registry.avro_types import AvroType, branch_for, matches, written_fields
 
 #: The forms of columns: one bit; so many bytes; bytes of any length; a number of values; named columns.
 BITS, FIXED, BYTES, LIST, STRUCT = range(5)
@@ -190,13 +190,15 @@ class Compiler:
 
     def _leaf(self, writer: AvroType, reader: AvroType, column: int, path: str) -> Step:
         if is_decimal(reader):
-            if (writer.scale, writer.logical) != (reader.scale, "decimal"):
-                raise SerializationError(f"{path}: the reader's {reader} has another scale than the writer's")
+            if (writer.scale, writer.logical) != (reader.scale, "decimal") or writer.precision > reader.precision:
+                raise SerializationError(
+                    f"{path}: the reader's {reader} has another scale than the writer's, or fewer digits"
+                )
             return Step(DECIMAL, column, size=writer.size)
         if reader.kind == "enum":
             made = Step(ENUM, column)
-            fallback = -1 if reader.default is None else reader.symbols.index(reader.default)
             known = {symbol: number for number, symbol in enumerate(reader.symbols)}
+            fallback = known.get(reader.default or "", -1)
             made.mapping = [known.get(symbol, fallback) for symbol in writer.symbols]
             made.text = f"{path}: the reader's {reader} lacks a symbol of the writer"
             return made
@@ -204,19 +206,16 @@ class Compiler:
             if reader.size != writer.size:
                 raise SerializationError(f"{path}: the reader's size is {reader.size}, the writer's {writer.size}")
             return Step(RAW, column, size=reader.size)
+        written, read = (_TIMES.get((of.kind, of.logical), ()) for of in (writer, reader))
+        if written and read and written[:2] != read[:2]:
+            raise SerializationError(f"{path}: the reader's {reader} has another unit than the writer's {writer}")
         return Step(_LEAVES[writer.kind, reader.kind], column, size=int(reader.kind == "string"))
 
     def _record(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
         shapes = dict(zip(shape.names, shape.children, strict=True))
-        targets: dict[str, AvroField] = {}
-        missing: list[AvroField] = []
-        for field in reader.fields:
-            if field.name in shapes:
-                written = field_of(writer, field)
-                if written is None:
-                    missing.append(field)
-                else:
-                    targets[written.name] = field
+        found = written_fields(reader, writer)
+        fields = [field for field in reader.fields if field.name in shapes]
+        targets = {found[field.name].name: field for field in fields if field.name in found}
         steps = []
         for written in writer.fields:
             wanted = targets.get(written.name)
@@ -225,7 +224,9 @@ class Compiler:
                 steps.append(self.skip(written.type))
             else:
                 steps.append(self.step(written.type, wanted.type, shapes[wanted.name], inner))
-        for field in missing:
+        for field in fields:
+            if field.name in found:
+                continue
             if not field.has_default:
                 raise SerializationError(
                     f"{path}.{field.name}: the writer has no such field, and the reader's {field.type} no default"

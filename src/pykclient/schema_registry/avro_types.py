@@ -252,13 +252,18 @@ def has_name(reader: AvroType, writer: AvroType) -> bool:
     return writer.name in names or any(name.rpartition(".")[2] == last for name in names)
 
 
-def field_of(writer: AvroType, field: AvroField) -> AvroField | None:
-    """Return the writer's field that a reader's field reads."""
-    by_name = {known.name: known for known in writer.fields}
-    for name in (field.name, *field.aliases):
-        if name in by_name:
-            return by_name[name]
-    return None
+def written_fields(reader: AvroType, writer: AvroType) -> dict[str, AvroField]:
+    """Return the writer's fields that a reader's fields read, by the readers' names.
+
+    Each is read once: by the field of its own name, or else by the first one that has its name as an alias.
+    """
+    left = {known.name: known for known in writer.fields}
+    found = {field.name: left.pop(field.name) for field in reader.fields if field.name in left}
+    for field in reader.fields:
+        alias = next((name for name in field.aliases if name in left), None)
+        if field.name not in found and alias is not None:
+            found[field.name] = left.pop(alias)
+    return found
 
 
 def branch_for(union: AvroType, writer: AvroType) -> int:
@@ -309,11 +314,11 @@ def resolution_problems(reader: AvroType, writer: AvroType) -> list[str]:
             check_fields(reader, writer, path)
 
     def check_fields(reader: AvroType, writer: AvroType, path: str) -> None:
+        found = written_fields(reader, writer)
         for field in reader.fields:
             inner = f"{path}.{field.name}" if path else field.name
-            written = field_of(writer, field)
-            if written is not None:
-                check(field.type, written.type, inner)
+            if field.name in found:
+                check(field.type, found[field.name].type, inner)
             elif not field.has_default:
                 problems.append(f"{inner}: the writer has no such field, and the reader's {field.type} no default")
 
@@ -375,13 +380,9 @@ class _Walk:
             number = branch_for(reader, writer)
             reader = reader.branches[number] if number >= 0 else None
         if kind == "record":
-            wanted = (
-                {}
-                if reader is None
-                else {
-                    known.name: field.type for field in reader.fields if (known := field_of(writer, field)) is not None
-                }
-            )
+            found = {} if reader is None else written_fields(reader, writer)
+            fields = () if reader is None else reader.fields
+            wanted = {found[field.name].name: field.type for field in fields if field.name in found}
             for field in writer.fields:
                 self.value(
                     field.type, wanted.get(field.name), f"{path}.{field.name}" if path else field.name, depth + 1

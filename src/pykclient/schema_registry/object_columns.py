@@ -673,7 +673,7 @@ def _json_of(message: Any, path: str) -> str:
     json_format = load("google.protobuf.json_format", "protobuf")
     try:
         found = json.dumps(json_format.MessageToDict(message), ensure_ascii=False, separators=(",", ":"))
-    except (json_format.Error, RecursionError):
+    except (json_format.Error, RecursionError, ValueError):  # the last for NaN and infinity
         raise SerializationError(f"{field_at(path)} has no JSON") from None
     return found
 
