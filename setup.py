@@ -34,10 +34,10 @@ HOT = {
     "_avro_writing",
     "_awaited_records",
     "_columns",
+    "_default_record",
     "_memory_records_builder",
     "_message",
     "_outbox",
-    "_record_cursor",
     "_send",
 }
 #: Without debug information, which would be four fifths of an installation.

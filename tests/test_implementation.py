@@ -32,8 +32,8 @@ sys.meta_path.insert(0, NotBuilt())
 NAME = "from pykclient import implementation; print(implementation.NAME)"
 NAMES_OF_WHAT_RUNS = """
 from pykclient import implementation
-from pykclient.record import default_record, record_cursor
-chosen = default_record.summarize_records, record_cursor.decode_batches
+from pykclient.record import default_record
+chosen = default_record.summarize_records, default_record.decode_batches
 print(implementation.NAME, *(implementation.python_form(each) is not each for each in chosen))
 """
 
@@ -191,17 +191,17 @@ from pykclient import implementation
 
 def interrupted(name):
     found = import_module(name)
-    if name == "pykclient.record._record_cursor":
+    if name == "pykclient.record._default_record":
         raise KeyboardInterrupt
     return found
 
 import_module, implementation.import_module = implementation.import_module, interrupted
 try:
-    import pykclient.record.record_cursor
+    import pykclient.record.default_record
 except KeyboardInterrupt:
-    print("pykclient.record.record_cursor" in sys.modules)
+    print("pykclient.record.default_record" in sys.modules)
 implementation.import_module = import_module
-from pykclient.record.record_cursor import decode_batches
+from pykclient.record.default_record import decode_batches
 print(decode_batches.__class__.__name__)
 """,
         "c",

@@ -19,7 +19,7 @@ from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.implementation import python_form
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder, record_cursor
+from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder, default_record
 from pykclient.record.arrow import record_batch
 from pykclient.record.columns import Columns
 from pykclient.record.default_record_batch import write_empty_header
@@ -279,7 +279,7 @@ def test_signal_handler_error_ends_the_call(monkeypatch: pytest.MonkeyPatch, rea
 
     The records must not be returned: nobody would know that the next call begins with them.
     """
-    monkeypatch.setattr(record_cursor, "decode_batches", python_form(record_cursor.decode_batches))
+    monkeypatch.setattr(default_record, "decode_batches", python_form(default_record.decode_batches))
     fetch = completed(batch(0, [b"a", b"b"]) + batch(2, [b"c", b"d"]))
     calls: list[object] = []
 

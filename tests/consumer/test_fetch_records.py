@@ -14,7 +14,7 @@ from pykclient.consumer import fetch_collector
 from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
 from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
-from pykclient.record import default_record_batch, record_cursor
+from pykclient.record import default_record, default_record_batch
 from pykclient.record.columns import Columns
 from pykclient.record.record_batch import crc32c
 from pykclient.types import ConsumerRecord, Headers
@@ -23,7 +23,7 @@ from tests.consumer.test_fetch_columns import answers, completed, with_damage, w
 from tests.support.twins import both_forms
 
 PYTHON, COMPILED = zip(
-    *(both_forms("pykclient.record.record_cursor", name) for name in ("RecordCursor", "decode_batches")), strict=True
+    *(both_forms("pykclient.record.default_record", name) for name in ("RecordCursor", "decode_batches")), strict=True
 )
 
 #: The ways to decode: pure Python, compiled batch by batch, and compiled for as many batches at once as possible.
@@ -34,12 +34,12 @@ WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
 def decoding(way: Any) -> Iterator[None]:
     """Let batches be decoded in one of WAYS."""
     names = vars(default_record_batch)
-    before = names["RecordCursor"], record_cursor.decode_batches
-    names["RecordCursor"], record_cursor.decode_batches = way
+    before = names["RecordCursor"], default_record.decode_batches
+    names["RecordCursor"], default_record.decode_batches = way
     try:
         yield
     finally:
-        names["RecordCursor"], record_cursor.decode_batches = before
+        names["RecordCursor"], default_record.decode_batches = before
 
 
 @pytest.fixture(params=WAYS, ids=("python", "batch by batch", "at once"))
@@ -200,7 +200,7 @@ def test_deserializer_can_raise_system_exit(raised: type[BaseException]) -> None
 
 
 def test_partly_read_batch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_cursor, "decode_batches", COMPILED[1])
+    monkeypatch.setattr(default_record, "decode_batches", COMPILED[1])
     checked: list[int] = []
 
     def checksum(data: Any) -> int:
@@ -221,7 +221,7 @@ def test_an_error_of_a_signal_handler_between_batches_ends_the_call(monkeypatch:
     def interrupted(_data: Any) -> int:
         raise IllegalStateError("this KafkaConsumer is in the middle of poll()")
 
-    monkeypatch.setattr(record_cursor, "decode_batches", COMPILED[1])
+    monkeypatch.setattr(default_record, "decode_batches", COMPILED[1])
     fetch = completed(batch(0, [b"a"] * 2), [], 0)
     with monkeypatch.context() as patch:
         patch.setattr(fetch_collector, "crc32c", interrupted)

@@ -27,7 +27,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LIMIT = 1 << 16
 
 
-_RECORD_CURSORS = both_forms("pykclient.record.record_cursor", "RecordCursor")
+_RECORD_CURSORS = both_forms("pykclient.record.default_record", "RecordCursor")
 _COLUMN_CURSORS = both_forms("pykclient.record.columns", "ColumnCursor")
 
 

@@ -17,7 +17,7 @@ from pykclient.record import (
     Record,
     RecordBatch,
 )
-from pykclient.record.record_cursor import RecordIteratorCursor
+from pykclient.record.legacy_record_batch import RecordIteratorCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers, TopicPartition
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 

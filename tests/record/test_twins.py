@@ -17,18 +17,17 @@ from hypothesis import given, settings, strategies as st
 from pykclient import consumer_record
 from pykclient.consumer_record_base import FixedHeaders
 from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record
-from pykclient.record.default_record import encode_headers
+from pykclient.record.default_record import RecordCursor, encode_headers
 from pykclient.record.default_record_batch import compute_attributes, write_header
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD, encode_varint
-from pykclient.record.record_cursor import RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
 from tests.consumer.responses import marker
 from tests.record.strategies import CODECS, build, headers, nullable_bytes, record_lists, v2_batches
 from tests.support.examples import examples
 from tests.support.twins import both_forms, compiled_form
 
-PythonCursor, CompiledCursor = both_forms("pykclient.record.record_cursor", "RecordCursor")
+PythonCursor, CompiledCursor = both_forms("pykclient.record.default_record", "RecordCursor")
 OWNER = CursorOwner("orders", 3)
 MIN_INT32, MIN_INT64 = -MAX_INT32 - 1, -MAX_INT64 - 1
 

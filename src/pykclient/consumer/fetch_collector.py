@@ -17,7 +17,7 @@ from pykclient.consumer.fetch_context import request_metadata_update
 from pykclient.consumer.values import READ_COMMITTED
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, RecordDeserializationError
 from pykclient.network.failures import topics_denied
-from pykclient.record import columns as record_columns, record_cursor
+from pykclient.record import columns as record_columns, default_record
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT64, Buffer, CursorOwner, Deserializer, crc32c
 from pykclient.serialization import BYTES
@@ -200,7 +200,7 @@ class CompletedFetch:
             batch_end,
             is_at_end,
             failure,
-        ) = record_cursor.decode_batches(
+        ) = default_record.decode_batches(
             self._records.buffer,
             self._position,
             self._inside,

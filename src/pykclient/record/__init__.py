@@ -2,7 +2,7 @@
 
 - ``memory_records_builder``: building a batch
 - ``memory_records``, ``default_record_batch``, ``legacy_record_batch``, ``record_batch``: reading batches
-- ``default_record``, ``record_cursor``: records of format 2, one batch or many records at a time
+- ``default_record``: records of format 2, one batch or many records at a time
 - ``columns``, ``row_columns``, ``arrow``, ``lines``: records as columns, Arrow arrays and lines of text
 - ``compression``, ``compression_type``, ``codec_engines``: codecs; ``control_record``: records that brokers write
 """

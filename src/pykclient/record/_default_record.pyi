@@ -1,1 +1,5 @@
-from pykclient.record.default_record import summarize_records as summarize_records
+from pykclient.record.default_record import (
+    RecordCursor as RecordCursor,
+    decode_batches as decode_batches,
+    summarize_records as summarize_records,
+)

@@ -13,7 +13,7 @@ from pykclient.errors import CorruptRecordError, IllegalArgumentError
 from pykclient.implementation import use_compiled
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompressed
 from pykclient.record.compression_type import CompressionType
-from pykclient.record.default_record import bytes_remain, decode_records
+from pykclient.record.default_record import CommonFields, RecordCursor, bytes_remain, decode_records
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
@@ -29,7 +29,6 @@ from pykclient.record.record_batch import (
     crc32c,
     increment_sequence,
 )
-from pykclient.record.record_cursor import CommonFields, RecordCursor
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
 
 #: base offset, length, leader epoch, magic, crc | attributes, last offset delta, base and max timestamp,

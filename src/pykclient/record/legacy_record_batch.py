@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Any, ClassVar
 from zlib import crc32
 
-from pykclient.errors import CorruptRecordError, IllegalArgumentError
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
+from pykclient.record.default_record import deserialization_error
 from pykclient.record.record_batch import (
     LOG_OVERHEAD,
     MAGIC_VALUE_V0,
@@ -31,8 +33,7 @@ from pykclient.record.record_batch import (
     Record,
     legacy_record_overhead,
 )
-from pykclient.record.record_cursor import RecordIteratorCursor
-from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
+from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, ConsumerRecord
 
 _OFFSET_AND_SIZE = Struct(">qi")
 _CRC = Struct(">I")
@@ -394,3 +395,96 @@ class LegacyRecordBatch:
 
     def __repr__(self) -> str:
         return f"LegacyRecordBatch(magic={self.magic}, offset={self.last_offset}, size={self.size_in_bytes})"
+
+
+class RecordIteratorCursor:
+    """A cursor over an iterator of records, for old formats. Thread: owner."""
+
+    is_columnar: ClassVar[bool] = False
+
+    __slots__ = (
+        "_failure",
+        "_owner",
+        "_records",
+        "_timestamp_type",
+        "_upcoming",
+        "bytes_read",
+        "exhausted",
+        "next_offset",
+        "records_read",
+    )
+
+    def __init__(self, records: Iterator[Record], owner: CursorOwner, from_offset: int, timestamp_type: int) -> None:
+        self._records = records
+        self._owner = owner
+        self._timestamp_type = timestamp_type
+        self._upcoming: Record | None = None
+        self._failure: KafkaError | None = None
+        self.next_offset = from_offset
+        self.bytes_read = 0
+        self.records_read = 0
+        self.exhausted = False
+
+    def next_records(self, max_records: int) -> list[ConsumerRecord[Any, Any]]:
+        """Return more records, as ``RecordCursor.next_records``."""
+        result: list[ConsumerRecord[Any, Any]] = []
+        try:
+            while len(result) < max_records:
+                record = self._peek()
+                if record is None:
+                    self.exhausted = True
+                    break
+                if record.offset >= self.next_offset:
+                    result.append(self._convert(record))
+                    self.next_offset = record.offset + 1
+                    self.bytes_read += len(record.key or b"") + len(record.value or b"")
+                self._upcoming = None
+        except KafkaError:
+            if not result:
+                raise
+            # A signal handler may have raised when a record was in the list, but the cursor not past it yet.
+            self.next_offset = result[-1].offset + 1
+        self.records_read += len(result)
+        return result
+
+    def _peek(self) -> Record | None:
+        """Return the next record to convert. A record whose conversion failed remains the next one."""
+        if self._failure is not None:
+            raise self._failure
+        if self._upcoming is None:
+            try:
+                self._upcoming = next(self._records, None)
+            except KafkaError as error:
+                # A generator ends after an error, which must be raised again.
+                self._failure = error
+                raise
+        return self._upcoming
+
+    def _convert(self, record: Record) -> ConsumerRecord[Any, Any]:
+        owner = self._owner
+        offset, timestamp, key, value, headers = record
+        part = "key"
+        new_key: Any = key
+        new_value: Any = value
+        try:
+            if owner.key_deserializer is not None and key is not None:
+                new_key = owner.key_deserializer(owner.topic, headers, key)
+            part = "value"
+            if owner.value_deserializer is not None and value is not None:
+                new_value = owner.value_deserializer(owner.topic, headers, value)
+        except Exception as error:
+            raise deserialization_error(owner, part, record, self._timestamp_type, None, error) from error
+        return ConsumerRecord(
+            owner.topic,
+            owner.partition,
+            None,
+            offset,
+            timestamp,
+            self._timestamp_type,
+            new_key,
+            new_value,
+            owner.headers_type(headers),
+            None,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )

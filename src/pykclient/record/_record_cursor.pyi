@@ -1,1 +1,0 @@
-from pykclient.record.record_cursor import RecordCursor as RecordCursor, decode_batches as decode_batches
