@@ -95,7 +95,7 @@ class FakeLog:
             if batch.base_offset >= start_offset and len(views) < self.batches_per_read:
                 views.append(memoryview(data))
                 next_offset = batch.next_offset
-        return FetchDataInfo(start_offset, views, next_offset=next_offset)
+        return FetchDataInfo(start_offset, next_offset, views)
 
 
 class FakeReplicaManager:

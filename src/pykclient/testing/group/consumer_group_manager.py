@@ -86,19 +86,6 @@ class ConsumerGroupManager:
     Thread: loop.
     """
 
-    __slots__ = (
-        "_broker",
-        "_interval_ms",
-        "_log",
-        "_manager",
-        "_max_classic_size",
-        "_max_size",
-        "_metadata_cache",
-        "_policy",
-        "_rebalance",
-        "_session_timeout_ms",
-    )
-
     def __init__(
         self,
         broker: BrokerContext,

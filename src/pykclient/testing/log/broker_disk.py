@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import KafkaStorageError
@@ -16,41 +17,23 @@ if TYPE_CHECKING:
     from pykclient.testing.broker_context import BrokerContext
 
 
+@dataclass(slots=True, eq=False)
 class PartitionDirectory:
     """The files of one partition: segments with their indexes, leader epochs, producer snapshots, the topic's id.
 
     Thread: loop.
     """
 
-    __slots__ = (
-        "_disk",
-        "_owner",
-        "cleaner_checkpoint",
-        "leader_epochs",
-        "producer_snapshots",
-        "segments",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(self, disk: BrokerDisk, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> None:
-        self._disk = disk
-        self._owner = f"{topic_partition} on {disk.name}"
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.segments: list[LogSegment] = []
-        self.leader_epochs = LeaderEpochFileCache()
-        self.producer_snapshots: Snapshots = {}
-        #: The offset up to which the log was compacted.
-        self.cleaner_checkpoint = 0
-
-    def check_readable(self) -> None:
-        """Check that the disk is online.
-
-        Raises:
-            KafkaStorageError: the disk is offline.
-        """
-        self._disk.check_readable()
+    disk: BrokerDisk
+    #: The name of the log in the account of the cluster's memory.
+    owner: str
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID | None = None
+    segments: list[LogSegment] = field(default_factory=list)
+    leader_epochs: LeaderEpochFileCache = field(default_factory=LeaderEpochFileCache)
+    producer_snapshots: Snapshots = field(default_factory=dict)
+    #: The offset up to which the log was compacted.
+    cleaner_checkpoint: int = 0
 
     def acquire(self, size: int, *, within_limit: bool) -> None:
         """Reserve ``size`` bytes.
@@ -59,13 +42,13 @@ class PartitionDirectory:
             KafkaStorageError: the disk is offline or full.
             PolicyViolationError: the cluster's memory limit would be exceeded, and ``within_limit`` is set.
         """
-        self._disk.check_writable()
-        self._disk.budget.acquire(self._owner, size, within_limit=within_limit)
+        self.disk.check_writable()
+        self.disk.budget.acquire(self.owner, size, within_limit=within_limit)
 
     def release(self, size: int) -> None:
         """Release ``size`` bytes."""
         if size:
-            self._disk.budget.release(self._owner, size)
+            self.disk.budget.release(self.owner, size)
 
     @property
     def size(self) -> int:
@@ -73,6 +56,7 @@ class PartitionDirectory:
         return sum(segment.size for segment in self.segments)
 
 
+@dataclass(slots=True, eq=False)
 class BrokerDisk:
     """The logs and checkpoints of a broker, kept across restarts, and the disk's faults.
 
@@ -80,34 +64,23 @@ class BrokerDisk:
     append takes; the caller waits for it. Thread: loop.
     """
 
-    __slots__ = (
-        "budget",
-        "directories",
-        "full",
-        "high_watermarks",
-        "log_start_offsets",
-        "name",
-        "offline",
-        "write_delay_ms",
-    )
-
-    def __init__(self, budget: MemoryBudget, name: str = "the broker") -> None:
-        self.budget = budget
-        self.name = name
-        self.directories: dict[TopicPartition, PartitionDirectory] = {}
-        #: The checkpoints as last written, which lag behind the logs.
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        self.log_start_offsets: dict[TopicPartition, int] = {}
-        self.write_delay_ms = 0
-        self.full = False
-        self.offline = False
+    budget: MemoryBudget
+    name: str = "the broker"
+    directories: dict[TopicPartition, PartitionDirectory] = field(default_factory=dict)
+    #: The checkpoints as last written, which lag behind the logs.
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    log_start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    write_delay_ms: int = 0
+    full: bool = False
+    offline: bool = False
 
     def directory(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> PartitionDirectory:
         """Return the partition's directory; create it if it does not exist."""
         directory = self.directories.get(topic_partition)
         if directory is None:
             self.check_writable()
-            directory = self.directories[topic_partition] = PartitionDirectory(self, topic_partition, topic_id)
+            owner = f"{topic_partition} on {self.name}"
+            directory = self.directories[topic_partition] = PartitionDirectory(self, owner, topic_partition, topic_id)
         return directory
 
     def delete(self, topic_partition: TopicPartition) -> None:

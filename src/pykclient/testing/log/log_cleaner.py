@@ -119,7 +119,7 @@ class Cleaner:
                 self._clean_into(segment, cleaned, transactions)
             cleaned.last_modified_ms = group[-1].last_modified_ms
             cleaned.txn_index = transactions.take_cleaned()
-            self._log.replace_segments(first, len(group), [cleaned])
+            self._log.replace_segments(first, len(group), cleaned)
         return self._bound
 
     def _build_offset_map(self, first_dirty_offset: int) -> None:

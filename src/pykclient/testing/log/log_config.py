@@ -267,29 +267,6 @@ class LogConfig:
     Thread: any (immutable).
     """
 
-    __slots__ = (
-        "compact",
-        "compaction_lag_ms",
-        "compression_level",
-        "compression_type",
-        "delete",
-        "delete_retention_ms",
-        "max_compaction_lag_ms",
-        "max_message_size",
-        "message_format_magic",
-        "message_timestamp_after_max_ms",
-        "message_timestamp_before_max_ms",
-        "message_timestamp_type",
-        "min_cleanable_ratio",
-        "min_in_sync_replicas",
-        "retention_ms",
-        "retention_size",
-        "segment_jitter_ms",
-        "segment_ms",
-        "segment_size",
-        "values",
-    )
-
     def __init__(self, defaults: Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None) -> None:
         """Combine the settings.
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pykclient.errors import IllegalArgumentError, PolicyViolationError
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
-from pykclient.testing.log.log_types import AbortedTxn, OffsetAndEpoch, TimestampAndOffset
+from pykclient.testing.log.log_types import AbortedTxn, FetchDataInfo, OffsetAndEpoch, TimestampAndOffset
 
 
 class MemoryBudget:
@@ -228,6 +228,15 @@ class LeaderEpochFileCache:
         return f"LeaderEpochFileCache({[tuple(entry) for entry in self.entries]})"
 
 
+class RollParams(NamedTuple):
+    """The properties of batches to append that determine rolling."""
+
+    size: int
+    last_offset: int
+    max_timestamp: int
+    now_ms: int
+
+
 class LogSegment:
     """Batches from ``base_offset`` on, with their indexes.
 
@@ -325,7 +334,9 @@ class LogSegment:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, start_offset: int, max_length: int, bound_offset: int, min_one_message: bool) -> SegmentRead | None:
+    def read(
+        self, start_offset: int, max_length: int, bound_offset: int, min_one_message: bool
+    ) -> FetchDataInfo | None:
         """Return batches from the one with ``start_offset`` on, up to ``max_length`` bytes, all below ``bound_offset``.
 
         With ``min_one_message`` the first batch is returned even if it is larger; otherwise only its first
@@ -338,14 +349,15 @@ class LogSegment:
         position = ends[first - 1] if first else 0
         bound = bisect_left(last_offsets, bound_offset, first)
         if first == bound:
-            return SegmentRead([], 0, start_offset, False)
+            return FetchDataInfo(start_offset, start_offset)
         first_size = ends[first] - position
         if first_size > max_length and not min_one_message:
-            return SegmentRead(self._records.read(position, max_length), max_length, start_offset, True)
+            beginning = self._records.read(position, max_length)
+            return FetchDataInfo(start_offset, start_offset, beginning, max_length, first_entry_incomplete=True)
         # Up to the last batch that ends within the length.
         last = bisect_left(ends, position + max(max_length, first_size) + 1, first, bound) - 1
         size = ends[last] - position
-        return SegmentRead(self._records.read(position, size), size, last_offsets[last] + 1, False)
+        return FetchDataInfo(start_offset, last_offsets[last] + 1, self._records.read(position, size), size)
 
     def batches(self, from_offset: int = 0, first: int | None = None) -> Iterator[AnyRecordBatch]:
         """Yield the batches with ``from_offset`` or later offsets, or the batches from index ``first`` on."""
@@ -380,30 +392,6 @@ class LogSegment:
 
     def __repr__(self) -> str:
         return f"LogSegment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
-
-
-class RollParams:
-    """The properties of batches to append that determine rolling. Thread: loop."""
-
-    __slots__ = ("last_offset", "max_timestamp", "now_ms", "size")
-
-    def __init__(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        self.size = size
-        self.last_offset = last_offset
-        self.max_timestamp = max_timestamp
-        self.now_ms = now_ms
-
-
-class SegmentRead:
-    """The result of reading one segment. Thread: loop."""
-
-    __slots__ = ("first_entry_incomplete", "next_offset", "records", "size")
-
-    def __init__(self, records: list[memoryview], size: int, next_offset: int, first_entry_incomplete: bool) -> None:
-        self.records = records
-        self.size = size
-        self.next_offset = next_offset
-        self.first_entry_incomplete = first_entry_incomplete
 
 
 def _epoch_of(batch: AnyRecordBatch) -> int | None:

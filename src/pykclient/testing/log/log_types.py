@@ -6,6 +6,7 @@ Java: AppendOrigin, FetchIsolation, LogAppendInfo, FetchDataInfo, AbortedTxn and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pykclient.errors import KafkaError
@@ -83,6 +84,7 @@ class OffsetAndEpoch(NamedTuple):
     leader_epoch: int
 
 
+@dataclass(slots=True)
 class LogAppendInfo:
     """The result of an append. ``log_append_time`` is -1 unless the records have the broker's time.
 
@@ -90,30 +92,16 @@ class LogAppendInfo:
     loop.
     """
 
-    __slots__ = (
-        "duplicate",
-        "first_offset",
-        "last_leader_epoch",
-        "last_offset",
-        "last_offset_of_first_batch",
-        "log_append_time",
-        "log_start_offset",
-        "max_timestamp",
-        "source_compression",
-        "valid_bytes",
-    )
-
-    def __init__(self, log_start_offset: int) -> None:
-        self.first_offset = UNKNOWN_OFFSET
-        self.last_offset = -1
-        self.last_offset_of_first_batch = -1
-        self.last_leader_epoch: int | None = None
-        self.max_timestamp = NO_TIMESTAMP
-        self.log_append_time = NO_TIMESTAMP
-        self.log_start_offset = log_start_offset
-        self.source_compression = CompressionType.NONE
-        self.valid_bytes = 0
-        self.duplicate = False
+    log_start_offset: int
+    first_offset: int = UNKNOWN_OFFSET
+    last_offset: int = -1
+    last_offset_of_first_batch: int = -1
+    last_leader_epoch: int | None = None
+    max_timestamp: int = NO_TIMESTAMP
+    log_append_time: int = NO_TIMESTAMP
+    source_compression: CompressionType = CompressionType.NONE
+    valid_bytes: int = 0
+    duplicate: bool = False
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
@@ -124,49 +112,21 @@ class LogAppendInfo:
         """Return the base offset of a segment that begins with these records."""
         return self.first_offset if self.first_offset != UNKNOWN_OFFSET else self.last_offset - MAX_INT32
 
-    def __repr__(self) -> str:
-        return (
-            f"LogAppendInfo(offsets={self.first_offset}..{self.last_offset}, max_timestamp={self.max_timestamp}, "
-            f"log_append_time={self.log_append_time}, bytes={self.valid_bytes}, duplicate={self.duplicate})"
-        )
 
-
-class FetchDataInfo:
+class FetchDataInfo(NamedTuple):
     """The result of a read: whole batches in order, as views of the log.
 
     ``first_entry_incomplete``: the first batch was larger than requested, and ``records`` has only its beginning.
     ``aborted_transactions`` is None unless the last stable offset was the bound. ``next_offset`` is the offset after
-    the last batch read. Thread: loop; the views never change, whatever happens to the log.
+    the last batch read. The views never change, whatever happens to the log.
     """
 
-    __slots__ = (
-        "aborted_transactions",
-        "fetch_offset",
-        "first_entry_incomplete",
-        "next_offset",
-        "records",
-        "size_in_bytes",
-    )
-
-    def __init__(
-        self,
-        fetch_offset: int,
-        records: Sequence[Buffer] = (),
-        size_in_bytes: int = 0,
-        *,
-        next_offset: int | None = None,
-        first_entry_incomplete: bool = False,
-        aborted_transactions: list[AbortedTxn] | None = None,
-    ) -> None:
-        self.fetch_offset = fetch_offset
-        self.records = records
-        self.size_in_bytes = size_in_bytes
-        self.next_offset = fetch_offset if next_offset is None else next_offset
-        self.first_entry_incomplete = first_entry_incomplete
-        self.aborted_transactions = aborted_transactions
-
-    def __repr__(self) -> str:
-        return f"FetchDataInfo(from={self.fetch_offset}, to={self.next_offset}, size={self.size_in_bytes})"
+    fetch_offset: int
+    next_offset: int
+    records: Sequence[Buffer] = ()
+    size_in_bytes: int = 0
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTxn] | None = None
 
 
 class ProducerIdAndEpoch(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from pykclient.errors import (
     InvalidRecordError,
@@ -47,35 +49,20 @@ class RecordValidationError(KafkaError):
         self.record_errors = record_errors
 
 
-class ValidationResult:
+class ValidationResult(NamedTuple):
     """The records to append, with offsets, leader epoch and timestamps.
 
-    ``records`` is a private copy. ``next_offset`` is the offset after the last record. Thread: loop.
+    ``records`` is a private copy. ``next_offset`` is the offset after the last record.
     """
 
-    __slots__ = (
-        "log_append_time_ms",
-        "max_timestamp_ms",
-        "message_size_maybe_changed",
-        "next_offset",
-        "records",
-    )
-
-    def __init__(
-        self,
-        records: Buffer,
-        next_offset: int,
-        log_append_time_ms: int,
-        max_timestamp_ms: int,
-        message_size_maybe_changed: bool,
-    ) -> None:
-        self.records = records
-        self.next_offset = next_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.max_timestamp_ms = max_timestamp_ms
-        self.message_size_maybe_changed = message_size_maybe_changed
+    records: Buffer
+    next_offset: int
+    log_append_time_ms: int
+    max_timestamp_ms: int
+    message_size_maybe_changed: bool
 
 
+@dataclass(slots=True)
 class LogValidator:
     """Validates the records of one produce request for one partition, and assigns offsets.
 
@@ -83,59 +70,23 @@ class LogValidator:
     walks over its records once without decoding them. It decodes and rebuilds everything else: old formats, another
     codec, gaps between offsets. ``UnifiedLog.append`` verifies checksums, except those inside old compressed messages.
 
-    Thread: loop.
+    ``now_ms`` is the broker's wall clock; ``source_compression`` is the codec of the received batches. Thread: loop.
     """
 
-    __slots__ = (
-        "_compacted_topic",
-        "_max_decompressed_bytes",
-        "_now_ms",
-        "_origin",
-        "_partition_leader_epoch",
-        "_records",
-        "_source_compression",
-        "_target_compression",
-        "_timestamp_after_max_ms",
-        "_timestamp_before_max_ms",
-        "_timestamp_type",
-        "_to_magic",
-        "_topic_partition",
-    )
-
-    def __init__(
-        self,
-        records: Buffer,
-        topic_partition: TopicPartition,
-        now_ms: int,
-        *,
-        source_compression: CompressionType = CompressionType.NONE,
-        target_compression: Compression = NO_COMPRESSION,
-        compacted_topic: bool = False,
-        to_magic: int = CURRENT_MAGIC_VALUE,
-        timestamp_type: int = CREATE_TIME,
-        timestamp_before_max_ms: int = MAX_INT64,
-        timestamp_after_max_ms: int = MAX_INT64,
-        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
-        origin: str = AppendOrigin.CLIENT,
-        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    ) -> None:
-        """Prepare the validation.
-
-        ``now_ms`` is the broker's wall clock; ``source_compression`` is the codec of the received batches.
-        """
-        self._records = records
-        self._topic_partition = topic_partition
-        self._now_ms = now_ms
-        self._source_compression = source_compression
-        self._target_compression = target_compression
-        self._compacted_topic = compacted_topic
-        self._to_magic = to_magic
-        self._timestamp_type = timestamp_type
-        self._timestamp_before_max_ms = timestamp_before_max_ms
-        self._timestamp_after_max_ms = timestamp_after_max_ms
-        self._partition_leader_epoch = partition_leader_epoch
-        self._origin = origin
-        self._max_decompressed_bytes = max_decompressed_bytes
+    records: Buffer
+    topic_partition: TopicPartition
+    now_ms: int
+    _: KW_ONLY
+    source_compression: CompressionType = CompressionType.NONE
+    target_compression: Compression = NO_COMPRESSION
+    compacted_topic: bool = False
+    to_magic: int = CURRENT_MAGIC_VALUE
+    timestamp_type: int = CREATE_TIME
+    timestamp_before_max_ms: int = MAX_INT64
+    timestamp_after_max_ms: int = MAX_INT64
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+    origin: str = AppendOrigin.CLIENT
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
     def validate_messages_and_assign_offsets(self, first_offset: int) -> ValidationResult:
         """Return the records with offsets from ``first_offset`` on.
@@ -151,11 +102,11 @@ class LogValidator:
         """
         batch = self._first_batch()
         self._validate_batch(batch)
-        if isinstance(batch, DefaultRecordBatch) and self._to_magic == MAGIC_VALUE_V2:
-            target = self._target_compression.type
-            if self._source_compression is target or (
+        if isinstance(batch, DefaultRecordBatch) and self.to_magic == MAGIC_VALUE_V2:
+            target = self.target_compression.type
+            if self.source_compression is target or (
                 # Markers are compressed only if they arrived so.
-                self._source_compression is CompressionType.NONE and batch.is_control_batch
+                self.source_compression is CompressionType.NONE and batch.is_control_batch
             ):
                 result = self._assign_in_place(DefaultRecordBatch(memoryview(bytearray(batch.buffer))), first_offset)
                 if result is not None:
@@ -163,14 +114,14 @@ class LogValidator:
         return self._build_anew(batch, first_offset)
 
     def _first_batch(self) -> AnyRecordBatch:
-        batches = MemoryRecords(self._records).batches()
+        batches = MemoryRecords(self.records).batches()
         first = next(batches, None)
         if first is None:
-            raise InvalidRecordError(f"a produce request for {self._topic_partition} has no batch")
-        alone = first.magic >= MAGIC_VALUE_V2 or self._source_compression is not CompressionType.NONE
+            raise InvalidRecordError(f"a produce request for {self.topic_partition} has no batch")
+        alone = first.magic >= MAGIC_VALUE_V2 or self.source_compression is not CompressionType.NONE
         if alone and next(batches, None) is not None:
             raise InvalidRecordError(
-                f"a produce request for {self._topic_partition} has more than one batch, and may have only one"
+                f"a produce request for {self.topic_partition} has more than one batch, and may have only one"
             )
         return first
 
@@ -180,20 +131,20 @@ class LogValidator:
         """Overwrite the header. Return None if the offsets require the records to be rebuilt."""
         count = batch.count
         summary = self._summarize(batch)
-        if (self._compacted_topic and not summary.all_have_keys) or not self._timestamps_allowed(batch, summary[:2]):
-            self._validate_records(batch, batch.stream(self._max_decompressed_bytes))
+        if (self.compacted_topic and not summary.all_have_keys) or not self._timestamps_allowed(batch, summary[:2]):
+            self._validate_records(batch, batch.stream(self.max_decompressed_bytes))
         if not summary.offsets_follow and not batch.is_control_batch:
             return None
         last_offset = first_offset + count - 1
         batch.set_last_offset(last_offset)
-        batch.set_partition_leader_epoch(self._partition_leader_epoch)
-        max_timestamp = self._now_ms if self._timestamp_type == LOG_APPEND_TIME else summary.max_timestamp
-        batch.set_max_timestamp(self._timestamp_type, max_timestamp)
-        return ValidationResult(batch.buffer, last_offset + 1, self._now_ms, max_timestamp, False)
+        batch.set_partition_leader_epoch(self.partition_leader_epoch)
+        max_timestamp = self.now_ms if self.timestamp_type == LOG_APPEND_TIME else summary.max_timestamp
+        batch.set_max_timestamp(self.timestamp_type, max_timestamp)
+        return ValidationResult(batch.buffer, last_offset + 1, self.now_ms, max_timestamp, False)
 
     def _summarize(self, batch: DefaultRecordBatch) -> RecordsSummary:
         try:
-            data = batch.record_data(self._max_decompressed_bytes)
+            data = batch.record_data(self.max_decompressed_bytes)
         except UnsupportedCompressionTypeError:
             # Kafka has every codec; this process may lack a package. Clients should not notice, so trust the header.
             return RecordsSummary(batch.base_timestamp, batch.max_timestamp, all_have_keys=True, offsets_follow=True)
@@ -202,9 +153,9 @@ class LogValidator:
     def _timestamps_allowed(self, batch: AnyRecordBatch, bounds: tuple[int, int]) -> bool:
         """Return whether the timestamps of all records are allowed, within ``bounds``."""
         oldest, newest = bounds
-        if self._timestamp_type == CREATE_TIME and oldest != NO_TIMESTAMP:
-            now = self._now_ms
-            return now - oldest <= self._timestamp_before_max_ms and newest - now <= self._timestamp_after_max_ms
+        if self.timestamp_type == CREATE_TIME and oldest != NO_TIMESTAMP:
+            now = self.now_ms
+            return now - oldest <= self.timestamp_before_max_ms and newest - now <= self.timestamp_after_max_ms
         return batch.timestamp_type != LOG_APPEND_TIME
 
     # --- all else
@@ -212,38 +163,38 @@ class LogValidator:
     def _build_anew(self, first: AnyRecordBatch, first_offset: int) -> ValidationResult:
         """Decode the records and put them into one batch, or into messages of an old format."""
         builder = MemoryRecordsBuilder(
-            magic=self._to_magic,
-            compression=self._target_compression,
-            timestamp_type=self._timestamp_type if self._to_magic >= MAGIC_VALUE_V1 else NO_TIMESTAMP_TYPE,
+            magic=self.to_magic,
+            compression=self.target_compression,
+            timestamp_type=self.timestamp_type if self.to_magic >= MAGIC_VALUE_V1 else NO_TIMESTAMP_TYPE,
             base_offset=first_offset,
-            log_append_time=self._now_ms,
+            log_append_time=self.now_ms,
             producer_id=first.producer_id,
             producer_epoch=first.producer_epoch,
             base_sequence=first.base_sequence,
             is_transactional=first.is_transactional,
-            partition_leader_epoch=self._partition_leader_epoch,
+            partition_leader_epoch=self.partition_leader_epoch,
         )
         offset = first_offset
-        for batch in MemoryRecords(self._records).batches():
+        for batch in MemoryRecords(self.records).batches():
             if batch is not first:
                 self._validate_batch_format(first, batch)
-            for record in self._validate_records(batch, batch.stream(self._max_decompressed_bytes)):
-                headers = record.headers if self._to_magic >= MAGIC_VALUE_V2 else ()
+            for record in self._validate_records(batch, batch.stream(self.max_decompressed_bytes)):
+                headers = record.headers if self.to_magic >= MAGIC_VALUE_V2 else ()
                 builder.append_with_offset(offset, record.timestamp, record.key, record.value, headers)
                 offset += 1
         records = builder.build()
-        return ValidationResult(records, offset, self._now_ms, builder.info().max_timestamp, True)
+        return ValidationResult(records, offset, self.now_ms, builder.info().max_timestamp, True)
 
     def _validate_batch_format(self, first: AnyRecordBatch, batch: AnyRecordBatch) -> None:
         if batch.magic != first.magic:
             raise InvalidRecordError(
-                f"messages for {self._topic_partition} are of different formats, v{first.magic} and v{batch.magic}"
+                f"messages for {self.topic_partition} are of different formats, v{first.magic} and v{batch.magic}"
             )
 
     def _validate_batch(self, batch: AnyRecordBatch) -> None:
         """Check the fields of a batch's header."""
-        where = self._topic_partition
-        if self._origin == AppendOrigin.CLIENT:
+        where = self.topic_partition
+        if self.origin == AppendOrigin.CLIENT:
             if isinstance(batch, DefaultRecordBatch):
                 count = batch.count_or_none
                 if batch.last_offset_delta < 0 or count != batch.last_offset_delta + 1 or count <= 0:
@@ -257,14 +208,14 @@ class LogValidator:
                 raise InvalidRecordError(
                     f"a batch of producer {batch.producer_id} for {where} has the sequence {batch.base_sequence}"
                 )
-        if self._to_magic < MAGIC_VALUE_V2:
+        if self.to_magic < MAGIC_VALUE_V2:
             for wants, given in (
                 ("transactional", batch.is_transactional),
                 ("idempotent", batch.producer_id != NO_PRODUCER_ID),
             ):
                 if given:
                     raise UnsupportedForMessageFormatError(
-                        f"{wants} records need message format v2, {where} has v{self._to_magic}"
+                        f"{wants} records need message format v2, {where} has v{self.to_magic}"
                     )
 
     # --- single records
@@ -275,8 +226,8 @@ class LogValidator:
         errors: list[tuple[int, str]] = []
         is_time = False
         for index, record in enumerate(records):
-            if self._compacted_topic and record.key is None:
-                errors.append((index, f"{self._topic_partition} is compacted and accepts no record without a key"))
+            if self.compacted_topic and record.key is None:
+                errors.append((index, f"{self.topic_partition} is compacted and accepts no record without a key"))
             elif not self._timestamps_allowed(batch, (record.timestamp, record.timestamp)):
                 is_time = True
                 errors.append((index, self._why_not_this_time(record.timestamp)))
@@ -292,7 +243,7 @@ class LogValidator:
         raise RecordValidationError(InvalidRecordError(f"{len(errors)} records were refused: {shown}"), errors)
 
     def _why_not_this_time(self, timestamp: int) -> str:
-        if self._timestamp_type == LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
+        if self.timestamp_type == LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
             return "a producer may not say that its timestamp is the broker's"
-        oldest, newest = self._now_ms - self._timestamp_before_max_ms, self._now_ms + self._timestamp_after_max_ms
+        oldest, newest = self.now_ms - self.timestamp_before_max_ms, self.now_ms + self.timestamp_after_max_ms
         return f"timestamp {timestamp} is out of range, which is {oldest} to {newest}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pykclient.errors import (
@@ -36,6 +37,7 @@ _MAX_EPOCH: Final = (1 << 15) - 1
 _FIRST_VERSION_WITH_EPOCHS: Final = 2
 
 
+@dataclass(slots=True, eq=False)
 class VerificationState:
     """A request to the coordinator: does the producer's transaction have this partition?
 
@@ -44,12 +46,9 @@ class VerificationState:
     producer wants to write, ``timestamp_ms`` the wall-clock time. Thread: loop.
     """
 
-    __slots__ = ("epoch", "lowest_sequence", "timestamp_ms")
-
-    def __init__(self, timestamp_ms: int, epoch: int, sequence: int) -> None:
-        self.timestamp_ms = timestamp_ms
-        self.epoch = epoch
-        self.lowest_sequence = sequence
+    timestamp_ms: int
+    epoch: int
+    lowest_sequence: int
 
     def update(self, epoch: int, sequence: int) -> None:
         """Add another batch that waits for the answer."""
@@ -85,32 +84,16 @@ class CompletedTxn(NamedTuple):
     is_aborted: bool
 
 
+@dataclass(slots=True, eq=False)
 class ProducerStateEntry:
     """The epoch, last batches and open transaction of a producer. Thread: loop."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-    )
-
-    def __init__(
-        self,
-        producer_id: int,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        coordinator_epoch: int = -1,
-        last_timestamp: int = NO_TIMESTAMP,
-        current_txn_first_offset: int | None = None,
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = last_timestamp
-        self.current_txn_first_offset = current_txn_first_offset
-        self.batches: deque[BatchMetadata] = deque(maxlen=NUM_BATCHES_TO_RETAIN)
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = NO_TIMESTAMP
+    current_txn_first_offset: int | None = None
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=NUM_BATCHES_TO_RETAIN))
 
     @property
     def last_sequence(self) -> int:
@@ -162,51 +145,24 @@ class ProducerStateEntry:
                 return known
         return None
 
-    def __repr__(self) -> str:
-        return (
-            f"ProducerStateEntry(id={self.producer_id}, epoch={self.producer_epoch}, "
-            f"coordinator_epoch={self.coordinator_epoch}, txn_first_offset={self.current_txn_first_offset}, "
-            f"batches={list(self.batches)})"
-        )
 
-
+@dataclass(slots=True)
 class ProducerAppendInfo:
     """The effect of one append on one producer. Nothing changes before the whole append is validated.
 
-    Thread: loop.
+    ``verification`` is the pending check of the producer's transaction, if there is one. ``transaction_version`` is
+    the generation of transactions that a marker belongs to. Thread: loop.
     """
 
-    __slots__ = (
-        "_current",
-        "_origin",
-        "_partition",
-        "_transaction_version",
-        "_verification",
-        "started_transactions",
-        "updated_entry",
-    )
-
-    def __init__(
-        self,
-        partition: str,
-        current: ProducerStateEntry,
-        origin: str,
-        verification: VerificationState | None = None,
-        transaction_version: int = 0,
-    ) -> None:
-        """Prepare the check of an append.
-
-        ``verification`` is the pending check of the producer's transaction, if there is one. ``transaction_version`` is
-        the generation of transactions that a marker belongs to.
-        """
-        self._partition = partition
-        self._current = current
-        self._origin = origin
-        self._verification = verification
-        self._transaction_version = transaction_version
-        self.updated_entry = current.without_batches()
-        #: The first offsets of transactions that the append begins.
-        self.started_transactions: list[int] = []
+    partition: str
+    current: ProducerStateEntry
+    origin: str
+    verification: VerificationState | None
+    transaction_version: int
+    #: The producer after the append, with the batches of the append only.
+    updated_entry: ProducerStateEntry
+    #: The first offsets of transactions that the append begins.
+    started_transactions: list[int] = field(default_factory=list)
 
     def append(self, batch: AnyRecordBatch) -> CompletedTxn | None:
         """Check a batch with its offsets and record its effects; return the transaction that it ends, if any.
@@ -230,7 +186,7 @@ class ProducerAppendInfo:
     def _append_data_batch(self, batch: AnyRecordBatch) -> None:
         epoch, first_offset, last_offset = batch.producer_epoch, batch.base_offset, batch.last_offset
         self._check_producer_epoch(epoch, first_offset)
-        if self._origin == AppendOrigin.CLIENT:
+        if self.origin == AppendOrigin.CLIENT:
             self._check_sequence(epoch, batch.base_sequence, first_offset)
         entry = self.updated_entry
         entry.add_batch(
@@ -242,16 +198,16 @@ class ProducerAppendInfo:
                 self.started_transactions.append(first_offset)
         elif entry.current_txn_first_offset is not None:
             raise InvalidTxnStateError(
-                f"producer {entry.producer_id} has a transaction open in {self._partition}, but its batch for offset "
+                f"producer {entry.producer_id} has a transaction open in {self.partition}, but its batch for offset "
                 f"{first_offset} is not part of one"
             )
 
     def _check_producer_epoch(self, epoch: int, offset: int) -> None:
         entry = self.updated_entry
         # Followers accept whatever the leader has written.
-        if epoch < entry.producer_epoch and self._origin != AppendOrigin.REPLICATION:
+        if epoch < entry.producer_epoch and self.origin != AppendOrigin.REPLICATION:
             raise InvalidProducerEpochError(
-                f"epoch {epoch} of producer {entry.producer_id} at offset {offset} in {self._partition} is before "
+                f"epoch {epoch} of producer {entry.producer_id} at offset {offset} in {self.partition} is before "
                 f"{entry.producer_epoch}, the last one seen"
             )
 
@@ -264,30 +220,30 @@ class ProducerAppendInfo:
         entry = self.updated_entry
         self._check_producer_epoch(epoch, offset)
         if (
-            self._transaction_version >= _FIRST_VERSION_WITH_EPOCHS
-            and self._origin != AppendOrigin.REPLICATION
+            self.transaction_version >= _FIRST_VERSION_WITH_EPOCHS
+            and self.origin != AppendOrigin.REPLICATION
             and epoch == entry.producer_epoch
             and entry.current_txn_first_offset is not None
             and epoch != _MAX_EPOCH
         ):
             raise InvalidProducerEpochError(
-                f"the marker for producer {entry.producer_id} at offset {offset} in {self._partition} has the epoch of "
+                f"the marker for producer {entry.producer_id} at offset {offset} in {self.partition} has the epoch of "
                 f"its open transaction, {epoch}, so it is of an earlier one"
             )
 
     def _check_sequence(self, epoch: int, first_sequence: int, offset: int) -> None:
-        updated, current = self.updated_entry, self._current
-        verification = self._verification
+        updated, current = self.updated_entry, self.current
+        verification = self.verification
         if verification is not None and first_sequence > verification.lowest_sequence:
             raise OutOfOrderSequenceError(
                 f"producer {updated.producer_id} sends sequence {first_sequence} at offset {offset} in "
-                f"{self._partition}, but {verification.lowest_sequence} comes first"
+                f"{self.partition}, but {verification.lowest_sequence} comes first"
             )
         if epoch != updated.producer_epoch:
             if first_sequence != 0 and updated.producer_epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceError(
                     f"producer {updated.producer_id} begins epoch {epoch} with sequence {first_sequence} instead of 0 "
-                    f"at offset {offset} in {self._partition} (epoch before: {updated.producer_epoch})"
+                    f"at offset {offset} in {self.partition} (epoch before: {updated.producer_epoch})"
                 )
             return
         if current.producer_epoch == NO_PRODUCER_EPOCH:
@@ -301,7 +257,7 @@ class ProducerAppendInfo:
         if first_sequence != expected:
             raise OutOfOrderSequenceError(
                 f"producer {updated.producer_id} sends sequence {first_sequence} after {last} at offset {offset} in "
-                f"{self._partition}"
+                f"{self.partition}"
             )
 
     def _append_end_txn_marker(
@@ -309,9 +265,9 @@ class ProducerAppendInfo:
     ) -> CompletedTxn | None:
         entry = self.updated_entry
         self._check_marker_epoch(epoch, offset)
-        if entry.coordinator_epoch > marker.coordinator_epoch and self._origin != AppendOrigin.REPLICATION:
+        if entry.coordinator_epoch > marker.coordinator_epoch and self.origin != AppendOrigin.REPLICATION:
             raise TransactionCoordinatorFencedError(
-                f"the marker for producer {entry.producer_id} at offset {offset} in {self._partition} is of "
+                f"the marker for producer {entry.producer_id} at offset {offset} in {self.partition} is of "
                 f"coordinator epoch {marker.coordinator_epoch}, before {entry.coordinator_epoch}"
             )
         first_offset = entry.current_txn_first_offset
@@ -329,16 +285,14 @@ class ProducerAppendInfo:
 Snapshots = dict[int, list[ProducerStateEntry]]
 
 
+@dataclass(slots=True)
 class ProducerUpdates:
     """The effect of an append on all its producers, before it takes place. Thread: loop."""
 
-    __slots__ = ("by_producer", "completed_txns", "duplicate")
-
-    def __init__(self) -> None:
-        self.by_producer: dict[int, ProducerAppendInfo] = {}
-        self.completed_txns: list[CompletedTxn] = []
-        #: The position of the append in the log, if it was appended before.
-        self.duplicate: BatchMetadata | None = None
+    by_producer: dict[int, ProducerAppendInfo] = field(default_factory=dict)
+    completed_txns: list[CompletedTxn] = field(default_factory=list)
+    #: The position of the append in the log, if it was appended before.
+    duplicate: BatchMetadata | None = None
 
 
 class ProducerStateManager:
@@ -348,20 +302,6 @@ class ProducerStateManager:
     the first offset of the oldest transaction that is open, or whose marker is not yet below the high watermark.
     Thread: loop.
     """
-
-    __slots__ = (
-        "_last_snapshot_offset",
-        "_ongoing",
-        "_partition",
-        "_producer_id_expiration_ms",
-        "_snapshots",
-        "_unreplicated",
-        "_verifications",
-        "loaded_offset",
-        "map_end_offset",
-        "producers",
-        "verifies_transactions",
-    )
 
     def __init__(
         self,
@@ -423,12 +363,14 @@ class ProducerStateManager:
                 self._check_verification(producer_id, batch.producer_epoch, verification)
             info = by_producer.get(producer_id)
             if info is None:
+                before = current or ProducerStateEntry(producer_id)
                 info = ProducerAppendInfo(
                     self._partition,
-                    current or ProducerStateEntry(producer_id),
+                    before,
                     origin,
                     self._verifications.get(producer_id),
                     transaction_version,
+                    before.without_batches(),
                 )
                 by_producer[producer_id] = info
             completed = info.append(batch)
@@ -536,14 +478,12 @@ class ProducerStateManager:
         unreplicated = min(self._unreplicated)
         return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
-    def on_high_watermark_updated(self, high_watermark: int) -> None:
-        self._remove_unreplicated(high_watermark)
-
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        self._remove_unreplicated(log_start_offset)
+        self.remove_replicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
-    def _remove_unreplicated(self, offset: int) -> None:
+    def remove_replicated(self, offset: int) -> None:
+        """Forget ended transactions whose markers are below ``offset``, and so replicated or deleted."""
         if self._unreplicated:
             self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= offset}
 

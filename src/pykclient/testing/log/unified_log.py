@@ -1,10 +1,10 @@
-"""The log of a partition, and its segments (Java: UnifiedLog, LocalLog, LogSegments)."""
+"""The log of a partition (Java: UnifiedLog, LocalLog, LogSegments)."""
 
 from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from pykclient.clock import Clock
@@ -51,171 +51,6 @@ from pykclient.testing.log.producer_state_manager import (
 )
 from pykclient.types import LOG_APPEND_TIME, TopicPartition
 
-
-class LocalLog:
-    """A sequence of segments, at least one. Appends go to the last, the active segment. Thread: loop."""
-
-    __slots__ = ("_base_offsets", "_clock", "_directory", "log_end_offset", "segments", "size")
-
-    def __init__(self, directory: PartitionDirectory, clock: Clock, log_start_offset: int) -> None:
-        self._directory = directory
-        self._clock = clock
-        #: By base offset. The disk owns the list.
-        self.segments = directory.segments
-        if not self.segments:
-            self.segments.append(LogSegment(log_start_offset, clock.wall_ms()))
-        self._base_offsets = [segment.base_offset for segment in self.segments]
-        self.log_end_offset = self.segments[-1].next_offset
-        self.size = directory.size
-        if self.log_end_offset < log_start_offset:
-            # Records were deleted up to an offset that a truncation has since removed.
-            self.truncate_fully_and_start_at(log_start_offset)
-
-    @property
-    def active_segment(self) -> LogSegment:
-        return self.segments[-1]
-
-    # --- writing -----------------------------------------------------------------------------------------------------
-
-    def append(self, batches: Iterable[AnyRecordBatch], size: int, *, within_limit: bool = True) -> None:
-        """Append copies of batches of ``size`` bytes in total. Their offsets must be beyond the end.
-
-        ``within_limit`` says whether the cluster's memory limit applies.
-
-        Raises:
-            KafkaStorageError, PolicyViolationError: there is no room; nothing was appended.
-        """
-        self._directory.acquire(size, within_limit=within_limit)
-        segment = self.segments[-1]
-        segment.last_modified_ms = self._clock.wall_ms()
-        for batch in batches:
-            last_offset = batch.last_offset
-            segment.append(batch.buffer, last_offset, batch.max_timestamp)
-            self.log_end_offset = last_offset + 1
-        self.size += size
-
-    def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Start a new segment at the log's end, or at ``expected_next_offset`` if that is later.
-
-        Raises:
-            IllegalStateError: the active segment begins there or later, and is not empty.
-        """
-        base_offset = max(expected_next_offset, self.log_end_offset)
-        active = self.segments[-1]
-        if active.base_offset >= base_offset:
-            if active.size or active.base_offset > base_offset:
-                raise IllegalStateError(f"no segment can begin at {base_offset} in or before {active}")
-            self.segments.pop()
-            self._base_offsets.pop()
-        segment = LogSegment(base_offset, self._clock.wall_ms())
-        self.segments.append(segment)
-        self._base_offsets.append(base_offset)
-        self.log_end_offset = base_offset
-        return segment
-
-    def truncate_to(self, offset: int) -> list[LogSegment]:
-        """Remove all records from ``offset`` on; return the segments that were removed entirely.
-
-        ``offset`` must not be before the first segment.
-        """
-        keep = max(1, bisect_right(self._base_offsets, offset))
-        gone = self.segments[keep:]
-        self._remove(keep, len(self.segments))
-        self._release(self.segments[-1].truncate_to(offset))
-        self.log_end_offset = offset
-        return gone
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records; the next one gets ``offset``."""
-        self._remove(0, len(self.segments))
-        self.segments.append(LogSegment(offset, self._clock.wall_ms()))
-        self._base_offsets.append(offset)
-        self.log_end_offset = offset
-
-    def remove_first_segments(self, count: int) -> None:
-        """Remove the ``count`` oldest segments. At least one must remain."""
-        self._remove(0, count)
-
-    def replace_segments(self, first: int, count: int, replacement: Sequence[LogSegment]) -> None:
-        """Replace ``count`` segments from index ``first`` on with compacted ones."""
-        grown = sum(segment.size for segment in replacement)
-        grown -= sum(segment.size for segment in self.segments[first : first + count])
-        if grown > 0:
-            self._directory.acquire(grown, within_limit=False)
-        else:
-            self._directory.release(-grown)
-        self.size += grown
-        self.segments[first : first + count] = replacement
-        self._base_offsets[first : first + count] = [segment.base_offset for segment in replacement]
-
-    def _remove(self, start: int, stop: int) -> None:
-        self._release(sum(segment.size for segment in self.segments[start:stop]))
-        del self.segments[start:stop]
-        del self._base_offsets[start:stop]
-
-    def _release(self, size: int) -> None:
-        self._directory.release(size)
-        self.size -= size
-
-    # --- reading -----------------------------------------------------------------------------------------------------
-
-    def read(
-        self, start_offset: int, max_length: int, min_one_message: bool, bound_offset: int, with_aborted: bool
-    ) -> FetchDataInfo:
-        """Return whole batches of one segment from ``start_offset`` on, all below ``bound_offset``.
-
-        Raises:
-            OffsetOutOfRangeError: ``start_offset`` is beyond the end, or before the first segment.
-            KafkaStorageError: the disk is offline.
-        """
-        self._directory.check_readable()
-        index = bisect_right(self._base_offsets, start_offset) - 1
-        if start_offset > self.log_end_offset or index < 0:
-            raise OffsetOutOfRangeError(
-                f"offset {start_offset} of {self._directory.topic_partition} is not in the log, which has "
-                f"{self._base_offsets[0]} to {self.log_end_offset}"
-            )
-        if start_offset < bound_offset:
-            for segment in self.segments[index:]:
-                found = segment.read(start_offset, max_length, bound_offset, min_one_message)
-                if found is None:
-                    # Compaction has removed the rest of this segment.
-                    continue
-                aborted = None
-                if with_aborted:
-                    aborted = self.collect_aborted_txns(start_offset, max(found.next_offset, start_offset))
-                return FetchDataInfo(
-                    start_offset,
-                    found.records,
-                    found.size,
-                    next_offset=found.next_offset,
-                    first_entry_incomplete=found.first_entry_incomplete,
-                    aborted_transactions=aborted,
-                )
-        return FetchDataInfo(start_offset, aborted_transactions=[] if with_aborted else None)
-
-    def collect_aborted_txns(self, fetch_offset: int, bound_offset: int) -> list[AbortedTxn]:
-        """Return the aborted transactions with records from ``fetch_offset`` on, below ``bound_offset``."""
-        found: list[AbortedTxn] = []
-        start = max(0, bisect_right(self._base_offsets, fetch_offset) - 1)
-        for segment in self.segments[start:]:
-            for txn in segment.txn_index:
-                if txn.last_offset >= fetch_offset and txn.first_offset < bound_offset:
-                    found.append(txn)
-                if txn.last_stable_offset >= bound_offset:
-                    return found
-        return found
-
-    def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
-        """Yield the batches with offsets from ``from_offset`` on, below ``to_offset``."""
-        start = max(0, bisect_right(self._base_offsets, from_offset) - 1)
-        for segment in self.segments[start:]:
-            for batch in segment.batches(from_offset):
-                if batch.base_offset >= to_offset:
-                    return
-                yield batch
-
-
 _DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 
@@ -224,23 +59,8 @@ class UnifiedLog:
 
     Consumers see the records below ``high_watermark``, with read_committed those below ``last_stable_offset``. The
     stored bytes equal Kafka's. Leader epochs, segments and producer snapshots belong to the directory, so a reopened
-    log continues where it was. Thread: loop.
+    log continues where it was. There is at least one segment; appends go to the last, the active one. Thread: loop.
     """
-
-    __slots__ = (
-        "_clock",
-        "_directory",
-        "_first_unstable_offset",
-        "_last_append_time_ms",
-        "_local",
-        "config",
-        "high_watermark",
-        "leader_epoch_cache",
-        "log_start_offset",
-        "producer_state",
-        "segment_jitter_ms",
-        "topic_partition",
-    )
 
     def __init__(
         self,
@@ -262,9 +82,20 @@ class UnifiedLog:
         self.segment_jitter_ms = segment_jitter_ms
         self._directory = directory
         self._clock = clock
-        self._local = LocalLog(directory, clock, log_start_offset)
+        #: By base offset. The disk owns the list; callers must not change it.
+        self.segments = directory.segments
+        if not self.segments:
+            self.segments.append(LogSegment(log_start_offset, clock.wall_ms()))
+        self._base_offsets = [segment.base_offset for segment in self.segments]
+        #: The offset of the next record.
+        self.log_end_offset = self.segments[-1].next_offset
+        #: Bytes of all batches.
+        self.size = directory.size
+        if self.log_end_offset < log_start_offset:
+            # Records were deleted up to an offset that a truncation has since removed.
+            self._replace_all_segments(log_start_offset)
         self._last_append_time_ms = 0
-        self.log_start_offset = max(log_start_offset, self._local.segments[0].base_offset)
+        self.log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         self.high_watermark = self.log_start_offset
         self._first_unstable_offset: int | None = None
         self.leader_epoch_cache = directory.leader_epochs
@@ -276,7 +107,7 @@ class UnifiedLog:
             producer_id_expiration_ms,
             verifies_transactions=verifies_transactions,
         )
-        self.producer_state.remove_stray_snapshots(segment.base_offset for segment in self._local.segments)
+        self.producer_state.remove_stray_snapshots(self._base_offsets)
         self._rebuild_producer_state(self.log_end_offset, reload=True)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
@@ -299,21 +130,6 @@ class UnifiedLog:
             )
 
     @property
-    def log_end_offset(self) -> int:
-        """The offset of the next record."""
-        return self._local.log_end_offset
-
-    @property
-    def size(self) -> int:
-        """Bytes of all batches."""
-        return self._local.size
-
-    @property
-    def segments(self) -> list[LogSegment]:
-        """The segments, the active one last. Callers must not change the list."""
-        return self._local.segments
-
-    @property
     def last_stable_offset(self) -> int:
         """The first offset of an undecided transaction, or the high watermark if there is none."""
         unstable = self._first_unstable_offset
@@ -322,7 +138,7 @@ class UnifiedLog:
     def update_high_watermark(self, high_watermark: int) -> int:
         """Set the high watermark, limited to the log's bounds; return it."""
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
-        self.producer_state.on_high_watermark_updated(self.high_watermark)
+        self.producer_state.remove_replicated(self.high_watermark)
         self._update_first_unstable_offset()
         return self.high_watermark
 
@@ -525,7 +341,14 @@ class UnifiedLog:
             info.log_append_time = updates.duplicate.timestamp
             info.log_start_offset = self.log_start_offset
             return
-        self._local.append(batches, size, within_limit=origin == AppendOrigin.CLIENT)
+        self._directory.acquire(size, within_limit=origin == AppendOrigin.CLIENT)
+        segment = self.segments[-1]
+        segment.last_modified_ms = self._clock.wall_ms()
+        for batch in batches:
+            last_offset = batch.last_offset
+            segment.append(batch.buffer, last_offset, batch.max_timestamp)
+            self.log_end_offset = last_offset + 1
+        self.size += size
         state.update(updates)
         for completed in updates.completed_txns:
             self._index_aborted(completed)
@@ -536,7 +359,7 @@ class UnifiedLog:
     def _index_aborted(self, completed: CompletedTxn) -> None:
         if completed.is_aborted:
             stable = self.producer_state.last_stable_offset(completed)
-            self._local.active_segment.txn_index.append(
+            self.segments[-1].txn_index.append(
                 AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
             )
 
@@ -544,14 +367,32 @@ class UnifiedLog:
         config = self.config
         params = RollParams(size, info.last_offset, info.max_timestamp, self._clock.wall_ms())
         max_segment_ms = config.segment_ms - self.segment_jitter_ms
-        if self._local.active_segment.should_roll(config.segment_size, max_segment_ms, params):
+        if self.segments[-1].should_roll(config.segment_size, max_segment_ms, params):
             self.roll(info.roll_offset())
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Start a new segment at the end of the log, or at ``expected_next_offset`` if that is later."""
-        segment = self._local.roll(expected_next_offset)
-        self.producer_state.map_end_offset = segment.base_offset
+        """Start a new segment at the end of the log, or at ``expected_next_offset`` if that is later.
+
+        Raises:
+            IllegalStateError: the active segment begins there or later, and is not empty.
+        """
+        base_offset = max(expected_next_offset, self.log_end_offset)
+        active = self.segments[-1]
+        if active.base_offset >= base_offset:
+            if active.size or active.base_offset > base_offset:
+                raise IllegalStateError(f"no segment can begin at {base_offset} in or before {active}")
+            self.segments.pop()
+            self._base_offsets.pop()
+        segment = self._add_segment(base_offset)
+        self.producer_state.map_end_offset = base_offset
         self.producer_state.take_snapshot()
+        return segment
+
+    def _add_segment(self, base_offset: int) -> LogSegment:
+        segment = LogSegment(base_offset, self._clock.wall_ms())
+        self.segments.append(segment)
+        self._base_offsets.append(base_offset)
+        self.log_end_offset = base_offset
         return segment
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -572,21 +413,44 @@ class UnifiedLog:
             OffsetOutOfRangeError: the log does not have the offset.
             KafkaStorageError: the disk is offline.
         """
-        if start_offset < self.log_start_offset:
+        self._directory.disk.check_readable()
+        index = bisect_right(self._base_offsets, start_offset) - 1
+        if not self.log_start_offset <= start_offset <= self.log_end_offset or index < 0:
             raise OffsetOutOfRangeError(
-                f"offset {start_offset} of {self.topic_partition} is not in the log, which begins with "
-                f"{self.log_start_offset}"
+                f"offset {start_offset} of {self.topic_partition} is not in the log, which has "
+                f"{self.log_start_offset} to {self.log_end_offset}"
             )
         if isolation == FetchIsolation.LOG_END:
-            bound = self._local.log_end_offset
+            bound = self.log_end_offset
         else:
             bound = self.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else self.last_stable_offset
         with_aborted = isolation == FetchIsolation.TXN_COMMITTED
-        return self._local.read(start_offset, max_length, min_one_message, bound, with_aborted)
+        if start_offset < bound:
+            for segment in self.segments[index:]:
+                found = segment.read(start_offset, max_length, bound, min_one_message)
+                if found is None:
+                    # Compaction has removed the rest of this segment.
+                    continue
+                if with_aborted:
+                    aborted = self.collect_aborted_txns(start_offset, max(found.next_offset, start_offset))
+                    return found._replace(aborted_transactions=aborted)
+                return found
+        return FetchDataInfo(start_offset, start_offset, aborted_transactions=[] if with_aborted else None)
+
+    def _segments_from(self, offset: int) -> list[LogSegment]:
+        """Return the segments from the one that may have ``offset`` on."""
+        return self.segments[max(0, bisect_right(self._base_offsets, offset) - 1) :]
 
     def collect_aborted_txns(self, start_offset: int, bound_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records from ``start_offset`` on, below ``bound_offset``."""
-        return self._local.collect_aborted_txns(start_offset, bound_offset)
+        found: list[AbortedTxn] = []
+        for segment in self._segments_from(start_offset):
+            for txn in segment.txn_index:
+                if txn.last_offset >= start_offset and txn.first_offset < bound_offset:
+                    found.append(txn)
+                if txn.last_stable_offset >= bound_offset:
+                    return found
+        return found
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """Return the first record whose timestamp (ms since the epoch) is ``timestamp`` or later, or None.
@@ -603,17 +467,16 @@ class UnifiedLog:
             return TimestampAndOffset(-1, self.log_end_offset, self.latest_epoch)
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return TimestampAndOffset(-1, -1, -1)
-        segments = self._local.segments
         if timestamp == MAX_TIMESTAMP:
-            return max(segments, key=lambda segment: segment.max_timestamp).offset_of_max_timestamp()
-        for segment in segments:
+            return max(self.segments, key=lambda segment: segment.max_timestamp).offset_of_max_timestamp()
+        for segment in self.segments:
             if segment.size and segment.largest_timestamp >= timestamp:
                 return segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
         return None
 
     def legacy_fetch_offsets_before(self, timestamp: int, max_num_offsets: int) -> list[int]:
         """Return base offsets of segments older than ``timestamp``, latest first (ListOffsets v0)."""
-        segments = self._local.segments
+        segments = self.segments
         times = [(max(segment.base_offset, self.log_start_offset), segment.last_modified_ms) for segment in segments]
         if segments[-1].size:
             times.append((self.log_end_offset, self._clock.wall_ms()))
@@ -666,7 +529,7 @@ class UnifiedLog:
 
     def _delete_old_segments(self, is_old: Callable[[LogSegment, LogSegment | None], bool]) -> int:
         """Delete segments from the oldest on while they are old and below the high watermark."""
-        segments = self._local.segments
+        segments = self.segments
         count = 0
         for index, segment in enumerate(segments):
             following = segments[index + 1] if index + 1 < len(segments) else None
@@ -683,7 +546,7 @@ class UnifiedLog:
         self.maybe_increment_log_start_offset(segments[count].base_offset)
         for segment in segments[:count]:
             self.producer_state.delete_snapshot(segment.base_offset)
-        self._local.remove_first_segments(count)
+        self._remove_segments(0, count)
         return count
 
     def truncate_to(self, offset: int) -> bool:
@@ -698,11 +561,15 @@ class UnifiedLog:
             # An epoch may have started at the end, without any records.
             self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
             return False
-        if offset < self._local.segments[0].base_offset:
+        if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        for segment in self._local.truncate_to(offset):
-            self.producer_state.delete_snapshot(segment.base_offset)
+        keep = max(1, bisect_right(self._base_offsets, offset))
+        for base_offset in self._base_offsets[keep:]:
+            self.producer_state.delete_snapshot(base_offset)
+        self._remove_segments(keep, len(self.segments))
+        self._change_size(-self.segments[-1].truncate_to(offset))
+        self.log_end_offset = offset
         self._directory.cleaner_checkpoint = self.cleaner_checkpoint
         self.leader_epoch_cache.truncate_from_end(offset)
         self.log_start_offset = min(offset, self.log_start_offset)
@@ -715,7 +582,7 @@ class UnifiedLog:
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all records; the next one gets ``offset``."""
-        self._local.truncate_fully_and_start_at(offset)
+        self._replace_all_segments(offset)
         self._directory.cleaner_checkpoint = 0
         self.leader_epoch_cache.clear()
         self.producer_state.truncate_fully_and_start_at(offset)
@@ -733,13 +600,39 @@ class UnifiedLog:
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[AnyRecordBatch]:
         """Yield the batches with offsets from ``from_offset`` on, below ``to_offset``, regardless of visibility."""
-        return self._local.batches(from_offset, to_offset)
+        for segment in self._segments_from(from_offset):
+            for batch in segment.batches(from_offset):
+                if batch.base_offset >= to_offset:
+                    return
+                yield batch
 
-    def replace_segments(self, first: int, count: int, replacement: Sequence[LogSegment]) -> None:
-        """Replace ``count`` segments from index ``first`` on with compacted ones."""
-        for segment in self._local.segments[first + 1 : first + count]:
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def replace_segments(self, first: int, count: int, replacement: LogSegment) -> None:
+        """Replace ``count`` segments from index ``first`` on with a compacted one."""
+        replaced = self.segments[first : first + count]
+        for segment in replaced[1:]:
             self.producer_state.delete_snapshot(segment.base_offset)
-        self._local.replace_segments(first, count, replacement)
+        self._change_size(replacement.size - sum(segment.size for segment in replaced))
+        self.segments[first : first + count] = [replacement]
+        self._base_offsets[first : first + count] = [replacement.base_offset]
+
+    def _replace_all_segments(self, offset: int) -> None:
+        """Remove all records; the next one gets ``offset``."""
+        self._remove_segments(0, len(self.segments))
+        self._add_segment(offset)
+
+    def _remove_segments(self, start: int, stop: int) -> None:
+        self._change_size(-sum(segment.size for segment in self.segments[start:stop]))
+        del self.segments[start:stop]
+        del self._base_offsets[start:stop]
+
+    def _change_size(self, by: int) -> None:
+        if by > 0:
+            self._directory.acquire(by, within_limit=False)
+        else:
+            self._directory.release(-by)
+        self.size += by
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
@@ -772,7 +665,7 @@ class UnifiedLog:
         state.truncate_and_reload(self.log_start_offset, end_offset, self._clock.wall_ms())
         if end_offset > state.map_end_offset and not was_empty:
             start = max(state.map_end_offset, self.log_start_offset)
-            for batch in self._local.batches(start, end_offset):
+            for batch in self.batches(start, end_offset):
                 if batch.has_producer_id:
                     updates = state.prepare_update((batch,), AppendOrigin.REPLICATION)
                     state.update(updates)
@@ -789,7 +682,7 @@ class UnifiedLog:
     def __repr__(self) -> str:
         return (
             f"UnifiedLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset}, "
-            f"high_watermark={self.high_watermark}, {len(self._local.segments)} segments, {self.size} bytes)"
+            f"high_watermark={self.high_watermark}, {len(self.segments)} segments, {self.size} bytes)"
         )
 
 

@@ -104,19 +104,6 @@ def validate(overrides: Mapping[str, str]) -> None:
 class GroupConfig:
     """The effective settings of a share group: its own, then the broker's. Thread: loop."""
 
-    __slots__ = (
-        "auto_offset_reset",
-        "delivery_count_limit",
-        "heartbeat_interval_ms",
-        "partition_max_record_locks",
-        "read_committed",
-        "record_lock_duration_ms",
-        "renew_acknowledge_enable",
-        "reset_duration_ms",
-        "session_timeout_ms",
-        "values",
-    )
-
     def __init__(self, broker_config: BrokerConfig, overrides: Mapping[str, str]) -> None:
         defaults = {name: broker_config[synonym] for name, synonym in SERVER_SYNONYMS.items()}
         self.values: dict[str, Any] = DEFINITION.parse({**defaults, **overrides})
