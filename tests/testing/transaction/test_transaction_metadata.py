@@ -6,11 +6,8 @@ from itertools import product
 
 import pytest
 
-from pykclient.errors import IllegalStateError, ProducerFencedError, UnsupportedVersionError
-from pykclient.testing.transaction import (
-    transaction_metadata as transaction_state,
-    transaction_state_manager as transaction_log,
-)
+from pykclient.errors import IllegalStateError, ProducerFencedError, UnsupportedVersionError, check_move
+from pykclient.testing.transaction import transaction_state_manager as transaction_log
 from pykclient.testing.transaction.transaction_metadata import (
     BY_ID,
     COMPLETE_ABORT,
@@ -50,17 +47,17 @@ EDGES = [
 def metadata(state: TransactionState = EMPTY, epoch: int = 3, **values: int) -> TransactionMetadata:
     partitions = () if state is EMPTY else (TP0, TP1)
     return TransactionMetadata(
-        "txn", 1000, 60_000, 5, producer_epoch=epoch, state=state, topic_partitions=partitions, **values
+        "txn", 1000, 60_000, 5, producer_epoch=epoch, state=state, topic_partitions=dict.fromkeys(partitions), **values
     )
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(TRANSITIONS, TRANSITIONS)))
 def test_only_listed_transitions_are_allowed(state: TransactionState, to: TransactionState) -> None:
     if (state, to) in EDGES:
-        assert transaction_state.move(state, to) is to
+        check_move("a transactional id", TRANSITIONS, state, to)
     else:
         with pytest.raises(IllegalStateError):
-            transaction_state.move(state, to)
+            check_move("a transactional id", TRANSITIONS, state, to)
 
 
 def test_only_one_transition_is_pending() -> None:

@@ -517,7 +517,7 @@ def _check_end_v2(
     is_retry = retries_bump or retries_overflow
     if state in _PREPARED:
         if not retries_bump:
-            _fail_epoch(metadata, epoch)
+            raise ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
         if _PREPARED[state] is committed:
             raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         raise _invalid_end(metadata, committed)
@@ -536,10 +536,6 @@ def _check_end_v2(
     if committed:
         raise _invalid_end(metadata, committed)
     return True
-
-
-def _fail_epoch(metadata: TransactionMetadata, epoch: int) -> None:
-    raise ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
 
 
 def _invalid_end(metadata: TransactionMetadata, committed: bool) -> InvalidTxnStateError:

@@ -6,6 +6,7 @@ Java: TransactionMetadata, TransactionState; KIP-98, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, check_move
@@ -71,16 +72,6 @@ BY_ID: Final = {state.id: state for state in TRANSITIONS}
 BY_NAME: Final = {state.name: state for state in TRANSITIONS}
 
 
-def move(state: TransactionState, to: TransactionState) -> TransactionState:
-    """Return ``to``.
-
-    Raises:
-        IllegalStateError: the table does not have this transition.
-    """
-    check_move("a transactional id", TRANSITIONS, state, to)
-    return to
-
-
 #: The largest epoch. Producers never get it, so the coordinator can always fence them.
 MAX_EPOCH: Final = (1 << 15) - 1
 
@@ -120,6 +111,7 @@ class TxnTransitMetadata(NamedTuple):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TransactionMetadata:
     """The producer id, epoch, state and partitions of one transactional id.
 
@@ -133,58 +125,23 @@ class TransactionMetadata:
     Thread: loop
     """
 
-    __slots__ = (
-        "client_transaction_version",
-        "has_failed_epoch_fence",
-        "last_producer_epoch",
-        "next_producer_epoch",
-        "next_producer_id",
-        "pending_state",
-        "prev_producer_id",
-        "producer_epoch",
-        "producer_id",
-        "state",
-        "topic_partitions",
-        "transactional_id",
-        "txn_last_update_ms",
-        "txn_start_ms",
-        "txn_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        txn_timeout_ms: int,
-        txn_last_update_ms: int,
-        *,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        last_producer_epoch: int = NO_PRODUCER_EPOCH,
-        prev_producer_id: int = NO_PRODUCER_ID,
-        next_producer_id: int = NO_PRODUCER_ID,
-        next_producer_epoch: int = NO_PRODUCER_EPOCH,
-        state: TransactionState = EMPTY,
-        topic_partitions: Iterable[TopicPartition] = (),
-        txn_start_ms: int = _NO_TIMESTAMP,
-        client_transaction_version: int = 0,
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.prev_producer_id = prev_producer_id
-        self.next_producer_id = next_producer_id
-        self.next_producer_epoch = next_producer_epoch
-        self.producer_epoch = producer_epoch
-        self.last_producer_epoch = last_producer_epoch
-        self.txn_timeout_ms = txn_timeout_ms
-        self.state = state
-        #: A dict for its order, so that simulated schedules are reproducible.
-        self.topic_partitions: dict[TopicPartition, None] = dict.fromkeys(topic_partitions)
-        self.txn_start_ms = txn_start_ms
-        self.txn_last_update_ms = txn_last_update_ms
-        self.client_transaction_version = client_transaction_version
-        self.pending_state: TransactionState | None = None
-        #: A bumped epoch may not have reached the log, so the next attempt must not bump it again.
-        self.has_failed_epoch_fence = False
+    transactional_id: str
+    producer_id: int
+    txn_timeout_ms: int
+    txn_last_update_ms: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    prev_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    state: TransactionState = EMPTY
+    #: A dict for its order, so that simulated schedules are reproducible.
+    topic_partitions: dict[TopicPartition, None] = field(default_factory=dict)
+    txn_start_ms: int = _NO_TIMESTAMP
+    client_transaction_version: int = 0
+    pending_state: TransactionState | None = None
+    #: A bumped epoch may not have reached the log, so the next attempt must not bump it again.
+    has_failed_epoch_fence: bool = False
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -223,17 +180,18 @@ class TransactionMetadata:
         """Prepare to abort the transaction in the next epoch, which no producer is given."""
         epoch = self._marker_epoch
         keep = self.has_failed_epoch_fence or epoch == MAX_EPOCH
-        return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=epoch + (not keep))
+        return self._prepare(self._moved_to(PREPARE_EPOCH_FENCE)._replace(producer_epoch=epoch + (not keep)))
 
     def prepare_keep(self, new_producer_id: int | None, txn_timeout_ms: int, now_ms: int) -> TxnTransitMetadata:
         """Prepare to hand the transaction to another producer, in the next epoch or with a new producer id."""
         id, epoch = self.producer
         return self._prepare(
-            ONGOING,
-            next_producer_id=id if new_producer_id is None else new_producer_id,
-            next_producer_epoch=epoch + 1 if new_producer_id is None else 0,
-            txn_timeout_ms=txn_timeout_ms,
-            txn_last_update_ms=now_ms,
+            self._moved_to(ONGOING)._replace(
+                next_producer_id=id if new_producer_id is None else new_producer_id,
+                next_producer_epoch=epoch + 1 if new_producer_id is None else 0,
+                txn_timeout_ms=txn_timeout_ms,
+                txn_last_update_ms=now_ms,
+            )
         )
 
     @property
@@ -266,13 +224,14 @@ class TransactionMetadata:
                     f"{self.producer_epoch}, nor the one before"
                 )
         return self._prepare(
-            EMPTY,
-            producer_epoch=epoch,
-            last_producer_epoch=last_epoch,
-            txn_timeout_ms=txn_timeout_ms,
-            topic_partitions=frozenset(),
-            txn_start_ms=_NO_TIMESTAMP,
-            txn_last_update_ms=now_ms,
+            self._moved_to(EMPTY)._replace(
+                producer_epoch=epoch,
+                last_producer_epoch=last_epoch,
+                txn_timeout_ms=txn_timeout_ms,
+                topic_partitions=frozenset(),
+                txn_start_ms=_NO_TIMESTAMP,
+                txn_last_update_ms=now_ms,
+            )
         )
 
     def prepare_producer_id_rotation(
@@ -280,14 +239,15 @@ class TransactionMetadata:
     ) -> TxnTransitMetadata:
         """Prepare the first epoch of a new producer id, when the old id's epochs are exhausted."""
         return self._prepare(
-            EMPTY,
-            producer_id=producer_id,
-            producer_epoch=0,
-            last_producer_epoch=self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH,
-            txn_timeout_ms=txn_timeout_ms,
-            topic_partitions=frozenset(),
-            txn_start_ms=_NO_TIMESTAMP,
-            txn_last_update_ms=now_ms,
+            self._moved_to(EMPTY)._replace(
+                producer_id=producer_id,
+                producer_epoch=0,
+                last_producer_epoch=self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH,
+                txn_timeout_ms=txn_timeout_ms,
+                topic_partitions=frozenset(),
+                txn_start_ms=_NO_TIMESTAMP,
+                txn_last_update_ms=now_ms,
+            )
         )
 
     def prepare_add_partitions(
@@ -295,11 +255,12 @@ class TransactionMetadata:
     ) -> TxnTransitMetadata:
         """Prepare to add partitions to the transaction, which begins with the first one."""
         return self._prepare(
-            ONGOING,
-            topic_partitions=frozenset(self.topic_partitions).union(topic_partitions),
-            txn_start_ms=self.txn_start_ms if self.state is ONGOING else now_ms,
-            txn_last_update_ms=now_ms,
-            client_transaction_version=client_transaction_version,
+            self._moved_to(ONGOING)._replace(
+                topic_partitions=frozenset(self.topic_partitions).union(topic_partitions),
+                txn_start_ms=self.txn_start_ms if self.state is ONGOING else now_ms,
+                txn_last_update_ms=now_ms,
+                client_transaction_version=client_transaction_version,
+            )
         )
 
     def prepare_abort_or_commit(
@@ -325,14 +286,15 @@ class TransactionMetadata:
             if not (epoch == MAX_EPOCH and state is PREPARE_ABORT):
                 epoch += 1
         return self._prepare(
-            state,
-            next_producer_id=next_producer_id,
-            next_producer_epoch=next_epoch,
-            producer_epoch=epoch,
-            last_producer_epoch=last_epoch,
-            txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
-            txn_last_update_ms=now_ms,
-            client_transaction_version=client_transaction_version,
+            self._moved_to(state)._replace(
+                next_producer_id=next_producer_id,
+                next_producer_epoch=next_epoch,
+                producer_epoch=epoch,
+                last_producer_epoch=last_epoch,
+                txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
+                txn_last_update_ms=now_ms,
+                client_transaction_version=client_transaction_version,
+            )
         )
 
     def prepare_complete(self, now_ms: int) -> TxnTransitMetadata:
@@ -344,52 +306,43 @@ class TransactionMetadata:
         elif bumps_epoch(self.client_transaction_version) and self.next_producer_id != NO_PRODUCER_ID:
             producer_id, epoch = self.next_producer_id, 0
         return self._prepare(
-            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
-            producer_id=producer_id,
-            next_producer_id=NO_PRODUCER_ID,
-            next_producer_epoch=NO_PRODUCER_EPOCH,
-            producer_epoch=epoch,
-            topic_partitions=frozenset(),
-            txn_last_update_ms=now_ms,
+            self._moved_to(COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT)._replace(
+                producer_id=producer_id,
+                next_producer_id=NO_PRODUCER_ID,
+                next_producer_epoch=NO_PRODUCER_EPOCH,
+                producer_epoch=epoch,
+                topic_partitions=frozenset(),
+                txn_last_update_ms=now_ms,
+            )
         )
 
     def prepare_dead(self) -> TxnTransitMetadata:
         """Prepare the removal of an expired transactional id."""
-        return self._prepare(DEAD, topic_partitions=frozenset())
+        return self._prepare(self._moved_to(DEAD)._replace(topic_partitions=frozenset()))
 
-    def _prepare(
-        self,
-        state: TransactionState,
-        *,
-        producer_epoch: int | None = None,
-        producer_id: int | None = None,
-        next_producer_id: int | None = None,
-        next_producer_epoch: int | None = None,
-        last_producer_epoch: int | None = None,
-        txn_timeout_ms: int | None = None,
-        topic_partitions: frozenset[TopicPartition] | None = None,
-        txn_start_ms: int | None = None,
-        txn_last_update_ms: int | None = None,
-        client_transaction_version: int | None = None,
-    ) -> TxnTransitMetadata:
-        """Mark the transition to ``state`` as pending, and return the state to write: None keeps a value."""
+    def _moved_to(self, state: TransactionState) -> TxnTransitMetadata:
+        """Return a transition that changes nothing but the state, and makes the producer id the previous one."""
+        check_move("a transactional id", TRANSITIONS, self.state, state)
+        return TxnTransitMetadata(
+            self.producer_id,
+            self.producer_id,
+            self.next_producer_id,
+            self.producer_epoch,
+            self.last_producer_epoch,
+            self.txn_timeout_ms,
+            state,
+            frozenset(self.topic_partitions),
+            self.txn_start_ms,
+            self.txn_last_update_ms,
+            self.client_transaction_version,
+            self.next_producer_epoch,
+        )
+
+    def _prepare(self, transit: TxnTransitMetadata) -> TxnTransitMetadata:
+        """Mark a transition as pending, and return it."""
+        state = transit.state
         if self.pending_state is not None:
             raise IllegalStateError(f"{self!r} cannot go to {state}: it is already going to {self.pending_state}")
-        move(self.state, state)
-        transit = TxnTransitMetadata(
-            self.producer_id if producer_id is None else producer_id,
-            self.producer_id,
-            self.next_producer_id if next_producer_id is None else next_producer_id,
-            self.producer_epoch if producer_epoch is None else producer_epoch,
-            self.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
-            self.txn_timeout_ms if txn_timeout_ms is None else txn_timeout_ms,
-            state,
-            frozenset(self.topic_partitions) if topic_partitions is None else topic_partitions,
-            self.txn_start_ms if txn_start_ms is None else txn_start_ms,
-            self.txn_last_update_ms if txn_last_update_ms is None else txn_last_update_ms,
-            self.client_transaction_version if client_transaction_version is None else client_transaction_version,
-            self.next_producer_epoch if next_producer_epoch is None else next_producer_epoch,
-        )
         if state is not DEAD and not 0 <= transit.producer_epoch <= MAX_EPOCH:
             raise IllegalStateError(f"{self!r} cannot go to {state} with epoch {transit.producer_epoch}")
         self.pending_state = state
@@ -411,19 +364,10 @@ class TransactionMetadata:
             else transit.producer_epoch != 0 and not is_next
         ):
             raise IllegalStateError(f"{self!r} cannot complete {transit}: the producer's epoch would go back")
-        self.state = transit.state
-        self.pending_state = None
-        self.producer_id = transit.producer_id
-        self.prev_producer_id = transit.prev_producer_id
-        self.next_producer_id = transit.next_producer_id
-        self.next_producer_epoch = transit.next_producer_epoch
-        self.producer_epoch = transit.producer_epoch
-        self.last_producer_epoch = transit.last_producer_epoch
-        self.txn_timeout_ms = transit.txn_timeout_ms
+        for name, value in transit._asdict().items():
+            setattr(self, name, value)
         self.topic_partitions = dict.fromkeys(sorted(transit.topic_partitions))
-        self.txn_start_ms = transit.txn_start_ms
-        self.txn_last_update_ms = transit.txn_last_update_ms
-        self.client_transaction_version = transit.client_transaction_version
+        self.pending_state = None
 
     def __repr__(self) -> str:
         return (

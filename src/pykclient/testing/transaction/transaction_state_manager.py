@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient.errors import (
     CoordinatorLoadInProgressError,
@@ -117,11 +117,11 @@ def read_value(transactional_id: str, value: BytesLike) -> TransactionMetadata:
         next_producer_id=read.next_producer_id,
         next_producer_epoch=read.next_producer_epoch,
         state=state,
-        topic_partitions=[
-            TopicPartition(topic.topic, partition)
+        topic_partitions={
+            TopicPartition(topic.topic, partition): None
             for topic in read.transaction_partitions or ()
             for partition in topic.partition_ids
-        ],
+        },
         txn_start_ms=read.transaction_start_timestamp_ms,
         client_transaction_version=read.client_transaction_version,
     )
@@ -137,14 +137,11 @@ ErrorCallback = Callable[[int], None]
 DecidedCallback = Callable[[int, TransactionMetadata], None]
 
 
-class _LoadedPartition:
-    """The transactional ids of a partition that this broker leads, and the leader epoch. Thread: loop."""
+class _LoadedPartition(NamedTuple):
+    """The transactional ids of a partition that this broker leads, and the leader epoch."""
 
-    __slots__ = ("coordinator_epoch", "metadata")
-
-    def __init__(self, coordinator_epoch: int, metadata: dict[str, TransactionMetadata]) -> None:
-        self.coordinator_epoch = coordinator_epoch
-        self.metadata = metadata
+    coordinator_epoch: int
+    metadata: dict[str, TransactionMetadata]
 
 
 class TransactionStateManager:
