@@ -118,7 +118,6 @@ def run_coordinator_records(data: bytes) -> None:
     for each in MemoryRecords(batch).batches():
         outcome(lambda b=each: groups.add(b), CorruptRecordError)  # type: ignore[misc]
         transaction_state_manager._add(transactions, each.records())
-    groups.open_offsets()
     for group in (*groups.groups.values(), *groups.consumer_groups.values(), *transactions.values()):
         repr(group)
 

@@ -99,11 +99,13 @@ def test_group_record_with_duplicate_member_ids_is_unreadable(ids: tuple[str, st
 def test_only_listed_state_transitions_are_allowed() -> None:
     for state, targets in group_state.TRANSITIONS.items():
         for target in group_state.TRANSITIONS:
+            group = GroupMetadata("g", 0, state=state)
             if target in targets:
-                assert group_state.move(state, target) is target
+                group.transition_to(target, 0)
+                assert group.state is target
             else:
                 with pytest.raises(IllegalStateError, match="cannot go from"):
-                    group_state.move(state, target)
+                    group.transition_to(target, 0)
     assert group_state.TRANSITIONS[DEAD] == frozenset()
     assert {state.name for state in group_state.TRANSITIONS} == {
         "Empty",

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pykclient.testing.event_loop import TimerHandle
 
 
+@dataclass(slots=True, eq=False)
 class CommittedOffset:
     """A committed offset of one partition (Java: the coordinator's OffsetAndMetadata). Compare by identity.
 
@@ -44,35 +47,13 @@ class CommittedOffset:
     Thread: loop
     """
 
-    __slots__ = (
-        "commit_timestamp_ms",
-        "expire_timestamp_ms",
-        "leader_epoch",
-        "metadata",
-        "offset",
-        "record_offset",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        offset: int,
-        leader_epoch: int,
-        metadata: str,
-        commit_timestamp_ms: int,
-        expire_timestamp_ms: int = -1,
-        topic_id: UUID = ZERO_UUID,
-    ) -> None:
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.metadata = metadata
-        self.commit_timestamp_ms = commit_timestamp_ms
-        self.expire_timestamp_ms = expire_timestamp_ms
-        self.topic_id = topic_id
-        self.record_offset = -1
-
-    def __repr__(self) -> str:
-        return f"CommittedOffset({self.offset}, leader_epoch={self.leader_epoch}, metadata={self.metadata!r})"
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: UUID = ZERO_UUID
+    record_offset: int = -1
 
 
 class GroupOffsets:
@@ -86,7 +67,7 @@ class GroupOffsets:
     Thread: loop
     """
 
-    __slots__ = ("_last_write", "_pending", "_removed", "_transactional", "_waiting", "_writes", "committed")
+    __slots__ = ("_last_write", "_pending", "_removed", "_waiting", "_writes", "committed", "transactional")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
@@ -96,16 +77,17 @@ class GroupOffsets:
         self._last_write = 0
         self._writes: dict[int, Mapping[TopicPartition, CommittedOffset]] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        self._transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        #: The offsets that open transactions have sent, by producer id.
+        self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
 
     def __bool__(self) -> bool:
         """Return whether there are any offsets, including pending ones."""
-        return bool(self.committed or self._pending or self._transactional)
+        return bool(self.committed or self._pending or self.transactional)
 
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions with an offset, including pending ones."""
         known = {**self.committed, **self._pending}
-        for offsets in self._transactional.values():
+        for offsets in self.transactional.values():
             known |= offsets
         return list(known)
 
@@ -116,11 +98,11 @@ class GroupOffsets:
 
     def is_unstable(self, tp: TopicPartition) -> bool:
         """Return whether an open transaction has sent an offset of the partition."""
-        return any(tp in offsets for offsets in self._transactional.values())
+        return any(tp in offsets for offsets in self.transactional.values())
 
     def prepare_transactional(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Add offsets of a transaction that are about to be appended."""
-        self._transactional.setdefault(producer_id, {}).update(offsets)
+        self.transactional.setdefault(producer_id, {}).update(offsets)
 
     def complete_transactional(self, offsets: Mapping[TopicPartition, CommittedOffset], record_offset: int) -> None:
         """Complete the write of a transaction's offsets, whose batch is at ``record_offset``."""
@@ -129,24 +111,22 @@ class GroupOffsets:
 
     def fail_transactional(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Remove offsets of a transaction that, as far as is known, are not in the log."""
-        pending = self._transactional.get(producer_id, {})
+        pending = self.transactional.get(producer_id, {})
         for tp, offset in offsets.items():
             if pending.get(tp) is offset:
                 del pending[tp]
         if not pending:
-            self._transactional.pop(producer_id, None)
+            self.transactional.pop(producer_id, None)
 
     def end_transaction(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
         """Commit or discard the offsets of a producer's transaction, whose marker is at ``marker_offset``."""
-        for tp, offset in self._transactional.pop(producer_id, {}).items():
+        for tp, offset in self.transactional.pop(producer_id, {}).items():
             if not committed:
                 continue
             if offset.record_offset < 0:
                 # Not known to be replicated, but the marker is, which comes later in the log.
                 offset.record_offset = marker_offset
-            known = self.committed.get(tp)
-            if known is None or known.record_offset < offset.record_offset:
-                self.committed[tp] = offset
+            self._commit(tp, offset)
 
     # --- writes
 
@@ -159,22 +139,22 @@ class GroupOffsets:
 
     def complete(self, write: int, record_offset: int) -> None:
         """Complete a write, whose batch is at ``record_offset``. Writes may complete in any order."""
-        committed = self.committed
         for tp, offset in self._writes[write].items():
             # Deleted meanwhile, by a later tombstone in the log.
             if record_offset < self._removed.get(tp, -1):
                 continue
             offset.record_offset = record_offset
-            known = committed.get(tp)
-            if known is None or known.record_offset < record_offset:
-                committed[tp] = offset
-        self._end(write)
+            self._commit(tp, offset)
+        self.fail(write)
+
+    def _commit(self, tp: TopicPartition, offset: CommittedOffset) -> None:
+        """Take over an offset, unless a later one is committed."""
+        known = self.committed.get(tp)
+        if known is None or known.record_offset < offset.record_offset:
+            self.committed[tp] = offset
 
     def fail(self, write: int) -> None:
-        """Fail a write that, as far as is known, is not in the log."""
-        self._end(write)
-
-    def _end(self, write: int) -> None:
+        """End a write that, as far as is known, is not in the log."""
         for tp, offset in self._writes.pop(write).items():
             if self._pending.get(tp) is offset:
                 del self._pending[tp]
@@ -200,16 +180,6 @@ class GroupOffsets:
         for _, then in waiting:
             then()
 
-    def load(
-        self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        transactional: Mapping[int, Mapping[TopicPartition, CommittedOffset]],
-    ) -> None:
-        """Add offsets loaded from the log, and those of open transactions by producer id."""
-        self.committed.update(offsets)
-        for producer_id, pending in transactional.items():
-            self.prepare_transactional(producer_id, pending)
-
     def remove(self, partitions: Iterable[TopicPartition], tombstone_offset: int) -> None:
         """Remove the offsets of these partitions. Those committed after the tombstone at ``tombstone_offset`` stay."""
         for tp in partitions:
@@ -218,7 +188,7 @@ class GroupOffsets:
             known = self.committed.get(tp)
             if known is not None and known.record_offset < tombstone_offset:
                 del self.committed[tp]
-            for producer_id, pending in list(self._transactional.items()):
+            for producer_id, pending in list(self.transactional.items()):
                 sent = pending.get(tp)
                 if sent is not None and sent.record_offset < tombstone_offset:
                     self.fail_transactional(producer_id, {tp: sent})
@@ -280,16 +250,6 @@ TRANSITIONS: Final[dict[GroupState, frozenset[GroupState]]] = {
 }
 
 
-def move(state: GroupState, to: GroupState) -> GroupState:
-    """Return ``to``.
-
-    Raises:
-        IllegalStateError: the table does not have this transition.
-    """
-    check_move("a group", TRANSITIONS, state, to)
-    return to
-
-
 JoinCallback = Callable[[JoinGroupResponse], None]
 
 SyncCallback = Callable[[SyncGroupResponse], None]
@@ -298,6 +258,7 @@ SyncCallback = Callable[[SyncGroupResponse], None]
 Protocols = Sequence[tuple[str, bytes]]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MemberMetadata:
     """A group member (Java: ClassicGroupMember).
 
@@ -308,51 +269,21 @@ class MemberMetadata:
     Thread: loop
     """
 
-    __slots__ = (
-        "assignment",
-        "awaiting_join",
-        "awaiting_sync",
-        "client_host",
-        "client_id",
-        "deadline_ms",
-        "group_instance_id",
-        "is_new",
-        "member_id",
-        "protocol_type",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "session_timer",
-        "timer_due_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocol_type: str,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.assignment = assignment
-        self.is_new = False
-        self.awaiting_join: JoinCallback | None = None
-        self.awaiting_sync: SyncCallback | None = None
-        self.deadline_ms = 0
-        self.session_timer: TimerHandle | None = None
-        self.timer_due_ms = 0
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: JoinCallback | None = None
+    awaiting_sync: SyncCallback | None = None
+    deadline_ms: int = 0
+    session_timer: TimerHandle | None = None
+    timer_due_ms: int = 0
 
     @property
     def is_static_member(self) -> bool:
@@ -396,17 +327,6 @@ class MemberMetadata:
                 return name
         raise IllegalArgumentError(f"member {self.member_id} supports none of the group's protocols")
 
-    def answer_join(self, response: JoinGroupResponse) -> bool:
-        """Answer the waiting JoinGroup request; return False if there is none.
-
-        Call it through the group, which counts them.
-        """
-        respond, self.awaiting_join = self.awaiting_join, None
-        if respond is None:
-            return False
-        respond(response)
-        return True
-
     def answer_sync(self, response: SyncGroupResponse) -> bool:
         """Answer the waiting SyncGroup request; return False if there is none."""
         respond, self.awaiting_sync = self.awaiting_sync, None
@@ -426,7 +346,49 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN_MEMBER_ID = ""
 
 
-class GroupMetadata:
+class CoordinatedGroup(ABC):
+    """A group of any protocol: its offsets, and who may do what with it. Thread: loop."""
+
+    group_id: str
+    offsets: GroupOffsets
+
+    @property
+    @abstractmethod
+    def state(self) -> GroupState:
+        """The state, as ListGroups shows it."""
+
+    def validate_alive(self) -> None:
+        """Check that the group is not dead.
+
+        Raises:
+            CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
+        """
+        if self.state is DEAD:
+            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
+
+    def validate_delete(self) -> None:
+        """Check that the group can be deleted.
+
+        Raises:
+            GroupNotEmptyError: it has members.
+            GroupIdNotFoundError: it is dead already.
+        """
+        self.validate_exists()
+        if self.state is not EMPTY:
+            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
+
+    def validate_exists(self) -> None:
+        """Check that the group is not dead, for an administrator.
+
+        Raises:
+            GroupIdNotFoundError: it is.
+        """
+        if self.state is DEAD:
+            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class GroupMetadata(CoordinatedGroup):
     """Members, generation and offsets of one group (Java: ClassicGroup).
 
     The class keeps members and counts consistent, validates requests, and raises the error for the response.
@@ -439,48 +401,25 @@ class GroupMetadata:
     Thread: loop
     """
 
-    __slots__ = (
-        "_awaiting_join",
-        "_protocol_counts",
-        "generation_id",
-        "group_id",
-        "leader_id",
-        "members",
-        "new_member_added",
-        "offsets",
-        "pending_members",
-        "pending_sync_members",
-        "previous_state",
-        "protocol_name",
-        "protocol_type",
-        "rebalance_timer",
-        "state",
-        "state_timestamp_ms",
-        "static_members",
-        "subscribed_topics",
-        "sync_timer",
-    )
-
-    def __init__(self, group_id: str, now_wall_ms: int) -> None:
-        self.group_id = group_id
-        self.state: GroupState = EMPTY
-        self.previous_state: GroupState = EMPTY
-        self.state_timestamp_ms = now_wall_ms
-        self.generation_id = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.leader_id: str | None = None
-        self.members: dict[str, MemberMetadata] = {}
-        self.static_members: dict[str, str] = {}
-        self.pending_members: dict[str, TimerHandle] = {}
-        self.pending_sync_members: dict[str, None] = {}
-        self.subscribed_topics: frozenset[str] | None = None
-        self.new_member_added = False
-        self.offsets = GroupOffsets()
-        self.rebalance_timer: TimerHandle | None = None
-        self.sync_timer: TimerHandle | None = None
-        self._awaiting_join = 0
-        self._protocol_counts: dict[str, int] = {}
+    group_id: str
+    state_timestamp_ms: int
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    state: GroupState = EMPTY
+    previous_state: GroupState = EMPTY
+    members: dict[str, MemberMetadata] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending_members: dict[str, TimerHandle] = field(default_factory=dict)
+    pending_sync_members: dict[str, None] = field(default_factory=dict)
+    subscribed_topics: frozenset[str] | None = None
+    new_member_added: bool = False
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    rebalance_timer: TimerHandle | None = None
+    sync_timer: TimerHandle | None = None
+    num_awaiting_join: int = 0
+    _protocol_counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def loaded(
@@ -494,10 +433,7 @@ class GroupMetadata:
         members: Sequence[MemberMetadata],
     ) -> GroupMetadata:
         """Return a group as loaded from the log: stable if it has members."""
-        group = cls(group_id, state_timestamp_ms)
-        group.generation_id = generation_id
-        group.protocol_type = protocol_type
-        group.protocol_name = protocol_name
+        group = cls(group_id, state_timestamp_ms, generation_id, protocol_type, protocol_name)
         for member in members:
             group.add(member)
         group.leader_id = leader_id
@@ -514,7 +450,8 @@ class GroupMetadata:
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        self.previous_state, self.state = self.state, move(self.state, state)
+        check_move("a group", TRANSITIONS, self.state, state)
+        self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_wall_ms
 
     @property
@@ -557,7 +494,7 @@ class GroupMetadata:
         self.members[member.member_id] = member
         self._count_protocols(member, 1)
         member.awaiting_join = callback
-        self._awaiting_join += callback is not None
+        self.num_awaiting_join += callback is not None
         self.remove_pending_member(member.member_id)
 
     def remove(self, member_id: str) -> None:
@@ -577,7 +514,8 @@ class GroupMetadata:
         self.remove_pending_member(member_id)
         self.pending_sync_members.pop(member_id, None)
         if member is not None:
-            self.answer_join(member, _refused_join(UnknownMemberIdError.code))
+            refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=UnknownMemberIdError.code)
+            self.answer_join(member, refusal)
             member.answer_sync(SyncGroupResponse(error_code=UnknownMemberIdError.code))
 
     def update_member(
@@ -598,7 +536,7 @@ class GroupMetadata:
             member, JoinGroupResponse(member_id=member.member_id, error_code=RebalanceInProgressError.code)
         )
         member.awaiting_join = callback
-        self._awaiting_join += callback is not None
+        self.num_awaiting_join += callback is not None
 
     def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
         """Give a static member a new id; requests with the old one are fenced (KIP-345)."""
@@ -621,9 +559,10 @@ class GroupMetadata:
 
     def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> None:
         """Answer the member's JoinGroup, if one is waiting."""
-        if member.is_awaiting_join:
-            self._awaiting_join -= 1
-            member.answer_join(response)
+        respond, member.awaiting_join = member.awaiting_join, None
+        if respond is not None:
+            self.num_awaiting_join -= 1
+            respond(response)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
@@ -653,12 +592,8 @@ class GroupMetadata:
         return True
 
     @property
-    def num_awaiting_join(self) -> int:
-        return self._awaiting_join
-
-    @property
     def has_all_members_joined(self) -> bool:
-        return self._awaiting_join == len(self.members) and not self.pending_members
+        return self.num_awaiting_join == len(self.members) and not self.pending_members
 
     def not_yet_rejoined(self) -> list[MemberMetadata]:
         return [member for member in self.members.values() if not member.is_awaiting_join]
@@ -789,15 +724,6 @@ class GroupMetadata:
                 f"group {self.group_id} is in generation {self.generation_id}, not {generation_id}"
             )
 
-    def validate_alive(self) -> None:
-        """Check that the group is not dead.
-
-        Raises:
-            CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
-        """
-        if self.state is DEAD:
-            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
-
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> MemberMetadata | None:
@@ -818,17 +744,6 @@ class GroupMetadata:
             raise RebalanceInProgressError(f"generation {generation_id} of group {self.group_id} has no assignment yet")
         return member
 
-    def validate_delete(self) -> None:
-        """Check that the group can be deleted.
-
-        Raises:
-            GroupNotEmptyError: it has members.
-            GroupIdNotFoundError: it is dead already.
-        """
-        self._validate_exists()
-        if self.state is not EMPTY:
-            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
-
     def validate_offset_delete(self) -> None:
         """Check that offsets of the group can be deleted.
 
@@ -836,19 +751,11 @@ class GroupMetadata:
             GroupIdNotFoundError: the group is dead.
             GroupNotEmptyError: the topics that its members read are unknown.
         """
-        self._validate_exists()
+        self.validate_exists()
         if self.state is not EMPTY and not self.uses_consumer_protocol:
             raise GroupNotEmptyError(
                 f"group {self.group_id} has members of type {self.protocol_type!r}; its offsets may be in use"
             )
 
-    def _validate_exists(self) -> None:
-        if self.state is DEAD:
-            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
-
     def __repr__(self) -> str:
         return f"<group {self.group_id}, {self.state}, generation {self.generation_id}, {len(self.members)} members>"
-
-
-def _refused_join(error_code: int) -> JoinGroupResponse:
-    return JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code)

@@ -19,7 +19,7 @@ from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog, KeyValue
 from pykclient.testing.group import group_records
-from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata
+from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata, GroupOffsets
 from pykclient.testing.group.group_records import (
     CONSUMER_GROUP_RECORDS,
     GROUP_METADATA_TOPIC,
@@ -385,26 +385,17 @@ class GroupMetadataManager:
 
     def _on_loaded(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
         self._owned.add(partition)
-        transactional = loaded.open_offsets()
-        for group_id in {
-            **loaded.groups,
-            **loaded.consumer_groups,
-            **loaded.share_groups,
-            **loaded.offsets,
-            **transactional,
-        }:
-            group: Group | None = (
-                loaded.consumer_groups.get(group_id) or loaded.share_groups.get(group_id) or loaded.groups.get(group_id)
-            )
-            if group is None:
-                group = GroupMetadata(group_id, self._broker.loop.wall_ms)
-            of_transactions = transactional.get(group_id, {})
-            group.offsets.load(loaded.offsets.get(group_id, {}), of_transactions)
-            for producer_id in of_transactions:
-                self._open_groups.setdefault(producer_id, {})[group_id] = None
-            self.groups[group_id] = group
+        groups: dict[str, Group] = {**loaded.groups, **loaded.share_groups, **loaded.consumer_groups}
+        for group_id, offsets in loaded.offsets.items():
+            if offsets:
+                group = groups.setdefault(group_id, GroupMetadata(group_id, self._broker.loop.wall_ms))
+                group.offsets = offsets
+                for producer_id in offsets.transactional:
+                    self._open_groups.setdefault(producer_id, {})[group_id] = None
+        self.groups.update(groups)
+        for group in groups.values():
             on_loaded(group)
-        self._log.info("Loaded %d groups from partition %d", len(loaded.groups | loaded.offsets.keys()), partition)
+        self._log.info("Loaded %d groups from partition %d", len(groups), partition)
 
 
 class _LoadedGroups:
@@ -413,57 +404,36 @@ class _LoadedGroups:
     Those of a transaction count when its marker follows. Thread: loop.
     """
 
-    __slots__ = ("_transactions", "_wall_ms", "consumer_groups", "groups", "offsets", "share_groups")
+    __slots__ = ("_wall_ms", "consumer_groups", "groups", "offsets", "share_groups")
 
     def __init__(self, wall_ms: int) -> None:
         self._wall_ms = wall_ms
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.share_groups: dict[str, ShareGroup] = {}
         self.groups: dict[str, GroupMetadata] = {}
-        self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        #: The offsets of open transactions by producer id.
-        self._transactions: dict[int, dict[tuple[str, TopicPartition], CommittedOffset]] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
 
     def add(self, batch: AnyRecordBatch) -> None:
         """Apply the next batch of the log."""
         if batch.is_control_batch:
             self._end_transaction(batch)
             return
-        transaction = None
-        if batch.is_transactional:
-            transaction = self._transactions.setdefault(batch.producer_id, {})
         for record in batch.records():
             try:
-                self._add(batch.base_offset, record, transaction)
+                self._add(batch, record)
             except (RemoteProtocolError, UnsupportedVersionError):
                 # From another release or a foreign writer: no reason to lose all groups.
                 continue
 
     def _end_transaction(self, batch: AnyRecordBatch) -> None:
         record = batch.first_record()
-        transaction = self._transactions.pop(batch.producer_id, {})
-        if record is None or EndTransactionMarker.deserialize(record).control_type is not ControlRecordType.COMMIT:
-            return
-        for (group_id, tp), offset in transaction.items():
-            offsets = self.offsets.setdefault(group_id, {})
-            known = offsets.get(tp)
-            if known is None or known.record_offset < offset.record_offset:
-                offsets[tp] = offset
+        committed = record is not None and (
+            EndTransactionMarker.deserialize(record).control_type is ControlRecordType.COMMIT
+        )
+        for offsets in self.offsets.values():
+            offsets.end_transaction(batch.producer_id, batch.base_offset, committed=committed)
 
-    def open_offsets(self) -> dict[str, dict[int, dict[TopicPartition, CommittedOffset]]]:
-        """Return the offsets of open transactions, by group and producer id."""
-        found: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}
-        for producer_id, transaction in self._transactions.items():
-            for (group_id, tp), offset in transaction.items():
-                found.setdefault(group_id, {}).setdefault(producer_id, {})[tp] = offset
-        return found
-
-    def _add(
-        self,
-        base_offset: int,
-        record: Record,
-        transaction: dict[tuple[str, TopicPartition], CommittedOffset] | None,
-    ) -> None:
+    def _add(self, batch: AnyRecordBatch, record: Record) -> None:
         if (
             record.key is None
             or CONSUMER_GROUP_RECORDS.read_into(self.consumer_groups, record.key, record.value, self._wall_ms)
@@ -481,21 +451,15 @@ class _LoadedGroups:
                 self.groups[group_id] = group_records.read_group(group_id, record.value)
                 self.consumer_groups.pop(group_id, None)  # the group has become classic
         elif record.value is not None:
-            offset = group_records.read_offset(record.value, base_offset)
-            if transaction is not None:
-                transaction[group_id, tp] = offset
+            offset = group_records.read_offset(record.value, batch.base_offset)
+            offsets = self.offsets.setdefault(group_id, GroupOffsets())
+            if batch.is_transactional:
+                offsets.prepare_transactional(batch.producer_id, {tp: offset})
             else:
-                self.offsets.setdefault(group_id, {})[tp] = offset
-        else:
-            self._remove(group_id, tp)
-
-    def _remove(self, group_id: str, tp: TopicPartition) -> None:
-        for transaction in self._transactions.values():
-            transaction.pop((group_id, tp), None)
-        if group_id in self.offsets:
-            self.offsets[group_id].pop(tp, None)
-            if not self.offsets[group_id]:
-                del self.offsets[group_id]
+                offsets.committed[tp] = offset
+        elif group_id in self.offsets:
+            # All that was read before it, perhaps from the same batch.
+            self.offsets[group_id].remove([tp], batch.base_offset + 1)
 
 
 def _records_of(group: ModernGroup[Any]) -> ModernGroupRecords[Any, Any]:

@@ -174,11 +174,15 @@ def read_offset(value: BytesLike, record_offset: int) -> CommittedOffset:
     """
     reader = Reader(value)
     read = OffsetCommitValue.read(reader, reader.int16())
-    offset = CommittedOffset(
-        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, read.topic_id
+    return CommittedOffset(
+        read.offset,
+        read.leader_epoch,
+        read.metadata,
+        read.commit_timestamp,
+        read.expire_timestamp,
+        read.topic_id,
+        record_offset,
     )
-    offset.record_offset = record_offset
-    return offset
 
 
 def read_group(group_id: str, value: BytesLike) -> GroupMetadata:
