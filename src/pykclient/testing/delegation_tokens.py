@@ -192,29 +192,18 @@ def _sum(now_ms: int, duration_ms: int) -> int:
     return min(now_ms + duration_ms, _LONGEST_MS)
 
 
+#: The fields of a token in Kafka's DelegationTokenRecord.
+_FIELDS: Final = (
+    *("tokenId", "owner", "requester", "renewers"),
+    *("issueTimestamp", "expirationTimestamp", "maxTimestamp"),
+)
+
+
 def _encode(token: DelegationToken) -> bytes:
-    """Encode a token with the names of Kafka's DelegationTokenRecord."""
-    return znodes.encode(
-        {
-            "owner": token.owner,
-            "requester": token.requester,
-            "renewers": token.renewers,
-            "issueTimestamp": token.issue_ms,
-            "maxTimestamp": token.max_ms,
-            "expirationTimestamp": token.expiry_ms,
-            "tokenId": token.token_id,
-        }
-    )
+    return znodes.encode(dict(zip(_FIELDS, token, strict=True)))
 
 
 def _decode(data: bytes) -> DelegationToken:
     record = znodes.decode(data)
-    return DelegationToken(
-        record["tokenId"],
-        record["owner"],
-        record["requester"],
-        tuple(record["renewers"]),
-        record["issueTimestamp"],
-        record["expirationTimestamp"],
-        record["maxTimestamp"],
-    )
+    token = DelegationToken(*(record[field] for field in _FIELDS))
+    return token._replace(renewers=tuple(token.renewers))

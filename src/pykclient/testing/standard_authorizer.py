@@ -418,30 +418,16 @@ class AclCache:
                 authorizer.add(acl)
 
 
+#: The fields of a binding in Kafka's AccessControlEntryRecord.
+_FIELDS: Final = ("resourceType", "resourceName", "patternType", "principal", "host", "operation", "permissionType")
+
+
 def encode_acl(acl: AclBinding) -> bytes:
     """Encode an ACL with the names of Kafka's AccessControlEntryRecord."""
-    return znodes.encode(
-        {
-            "resourceType": acl.resource_type,
-            "resourceName": acl.resource_name,
-            "patternType": acl.pattern_type,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation,
-            "permissionType": acl.permission,
-        }
-    )
+    return znodes.encode(dict(zip(_FIELDS, acl, strict=True)))
 
 
 def decode_acl(data: bytes) -> AclBinding:
     """Decode what ``encode_acl`` has encoded."""
     record = znodes.decode(data)
-    return AclBinding(
-        record["resourceType"],
-        record["resourceName"],
-        record["patternType"],
-        record["principal"],
-        record["host"],
-        record["operation"],
-        record["permissionType"],
-    )
+    return AclBinding(*(record[field] for field in _FIELDS))

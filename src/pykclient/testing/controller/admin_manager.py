@@ -224,9 +224,6 @@ class AdminManager:
         names = [topic.name for topic in topics]
 
         def process() -> None:
-            if not self._events.is_active:
-                respond(_not_controller(names))
-                return
             try:
                 outcomes = self._create_topics(topics, validate_only)
             except PolicyViolationError as error:
@@ -234,7 +231,7 @@ class AdminManager:
                 return
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
-        self._events.put("CreateTopics", process, lambda: respond(_not_controller(names)))
+        self._events.put_if_active("CreateTopics", process, lambda: respond(_not_controller(names)))
 
     def _create_topics(
         self, topics: Sequence[CreateTopicsRequest.CreatableTopic], validate_only: bool
@@ -350,9 +347,6 @@ class AdminManager:
         names = [topic.name for topic in topics]
 
         def process() -> None:
-            if not self._events.is_active:
-                respond(_not_controller(names))
-                return
             outcomes: dict[str, TopicOutcome] = {}
             # Java's controller makes partitions up to its limit, and answers UNKNOWN_SERVER_ERROR for the rest.
             room = MAX_PARTITIONS_PER_BATCH
@@ -376,7 +370,7 @@ class AdminManager:
                 )
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
-        self._events.put("CreatePartitions", process, lambda: respond(_not_controller(names)))
+        self._events.put_if_active("CreatePartitions", process, lambda: respond(_not_controller(names)))
 
     def _planned_partitions(
         self, topic: CreatePartitionsRequest.CreatePartitionsTopic
@@ -431,9 +425,6 @@ class AdminManager:
         """Delete topics; call ``respond`` with the result of each."""
 
         def process() -> None:
-            if not self._events.is_active:
-                respond(_not_controller(topics))
-                return
             outcomes: dict[str, TopicOutcome] = {}
             for topic in topics:
                 if not self._broker.config.get_bool("delete.topic.enable"):
@@ -445,7 +436,7 @@ class AdminManager:
                     outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
             self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
 
-        self._events.put("DeleteTopics", process, lambda: respond(_not_controller(topics)))
+        self._events.put_if_active("DeleteTopics", process, lambda: respond(_not_controller(topics)))
 
     def _is_deleted(self, topic: str, outcome: TopicOutcome) -> bool:  # noqa: ARG002 - as _is_created
         if self._metadata_cache.contains(topic):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pykclient.errors import IllegalStateError
 from pykclient.network.client_request import ClientResponse, RequestBuilder
@@ -16,7 +16,7 @@ from pykclient.testing.coordination.znodes import (
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
 )
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ _PLAINTEXT: Final = 0
 # Java: AbstractControlRequest.Type.
 INCREMENTAL: Final = 1
 FULL: Final = 2
+
+
+_State = TypeVar("_State")
 
 
 class QueueItem(NamedTuple):
@@ -270,23 +273,19 @@ class ControllerBrokerRequestBatch:
         for id, states in self._leader_and_isr.items():
             if id not in context.live_brokers:
                 continue
-            topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
-            leaders: dict[int, None] = {}
-            for topic_partition, state in states.items():
-                topic = topics.get(topic_partition.topic)
-                if topic is None:
-                    topic = topics[topic_partition.topic] = LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                        topic_name=topic_partition.topic, topic_id=context.topic_id(topic_partition.topic)
-                    )
-                topic.partition_states.append(state)
-                leaders[state.leader] = None
+            leaders = dict.fromkeys(state.leader for state in states.values())
             live_leaders = [context.live_brokers[leader] for leader in leaders if leader in context.live_brokers]
             request = LeaderAndIsrRequest(
                 controller_id=self._controller_id,
                 controller_epoch=controller_epoch,
                 broker_epoch=context.live_broker_epochs[id],
                 type=FULL if id in self._full else INCREMENTAL,
-                topic_states=topics.values(),
+                topic_states=[
+                    LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                        topic_name=topic, topic_id=context.topic_id(topic), partition_states=of_topic
+                    )
+                    for topic, of_topic in _by_topic(states)
+                ],
                 live_leaders=[
                     LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=n.id, host_name=n.host, port=n.port)
                     for n in live_leaders
@@ -317,14 +316,12 @@ class ControllerBrokerRequestBatch:
             )
             for node in context.live_brokers.values()
         ]
-        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-        for topic_partition, state in self._update_metadata.items():
-            topic = topics.get(topic_partition.topic)
-            if topic is None:
-                topic = topics[topic_partition.topic] = UpdateMetadataRequest.UpdateMetadataTopicState(
-                    topic_name=topic_partition.topic, topic_id=context.topic_id(topic_partition.topic)
-                )
-            topic.partition_states.append(state)
+        topics = [
+            UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name=topic, topic_id=context.topic_id(topic), partition_states=states
+            )
+            for topic, states in _by_topic(self._update_metadata)
+        ]
         for id in self._update_metadata_brokers:
             if id not in context.live_brokers:
                 continue
@@ -332,7 +329,7 @@ class ControllerBrokerRequestBatch:
                 controller_id=self._controller_id,
                 controller_epoch=controller_epoch,
                 broker_epoch=context.live_broker_epochs[id],
-                topic_states=topics.values(),
+                topic_states=topics,
                 live_brokers=live_brokers,
             )
             self._channel_manager.send_request(id, request, self._update_metadata_callback(id))
@@ -349,19 +346,15 @@ class ControllerBrokerRequestBatch:
         for id, states in self._stop_replica.items():
             if id not in context.live_brokers:
                 continue
-            topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
-            for topic_partition, state in states.items():
-                topic = topics.get(topic_partition.topic)
-                if topic is None:
-                    topic = topics[topic_partition.topic] = StopReplicaRequest.StopReplicaTopicState(
-                        topic_name=topic_partition.topic
-                    )
-                topic.partition_states.append(state)
+            topics = [
+                StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=of_topic)
+                for topic, of_topic in _by_topic(states)
+            ]
             request = StopReplicaRequest(
                 controller_id=self._controller_id,
                 controller_epoch=controller_epoch,
                 broker_epoch=context.live_broker_epochs[id],
-                topic_states=topics.values(),
+                topic_states=topics,
             )
             deleted = [topic_partition for topic_partition, state in states.items() if state.delete_partition]
             self._channel_manager.send_request(id, request, self._stop_replica_callback(id, deleted))
@@ -377,3 +370,7 @@ class ControllerBrokerRequestBatch:
                 self._on_stop_replica_response(id, response, deleted)
 
         return callback
+
+
+def _by_topic(states: Mapping[TopicPartition, _State]) -> Iterable[tuple[str, list[_State]]]:
+    return grouped((topic_partition.topic, state) for topic_partition, state in states.items()).items()

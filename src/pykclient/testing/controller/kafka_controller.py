@@ -153,6 +153,10 @@ class KafkaController:
         """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
         self.event_manager.put(ControllerEvent(name, process, preempt))
 
+    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None] = lambda: None) -> None:
+        """Queue ``process`` as one event; ``refuse`` is called instead if this broker is not the controller then."""
+        self.put(name, lambda: process() if self.is_active else refuse(), refuse)
+
     def _register_broker(self) -> None:
         broker = self._broker
         broker.epoch = self.store.register_broker(broker.node, broker.loop.wall_ms)
@@ -263,7 +267,7 @@ class KafkaController:
 
     def _putter(self, process: Callable[[], None]) -> Callable[[], None]:
         name = process.__name__.removeprefix("_process_")
-        return lambda: self.put(name, process)
+        return lambda: self.put_if_active(name, process)
 
     def _on_controller_resignation(self) -> None:
         """Clear everything, and ignore further changes."""
@@ -296,7 +300,7 @@ class KafkaController:
         """Read a topic's assignment, and watch it."""
 
         def changed(type: str) -> None:  # noqa: ARG001 - whatever it was, the topic is looked at
-            self.put("PartitionModifications", lambda: self._process_partition_modifications(topic))
+            self.put_if_active("PartitionModifications", lambda: self._process_partition_modifications(topic))
 
         self._coordination.register_node_change_handler(znodes.topic_path(topic), changed)
         assignment = self.store.topic_assignment(topic)
@@ -306,8 +310,6 @@ class KafkaController:
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def _process_broker_change(self) -> None:
-        if not self.is_active:
-            return
         context = self.context
         current = self.store.all_broker_and_epochs()
         known = context.live_broker_epochs
@@ -377,11 +379,11 @@ class KafkaController:
             self.request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids)
 
     def _on_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
-        self.put("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
+        self.put_if_active("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
 
     def _process_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
         """Handle a broker's response. A broker that lost the disk of a replica lost the replica."""
-        if not self.is_active or id not in self.context.live_brokers:
+        if id not in self.context.live_brokers:
             return
         if response.error_code:
             self._log.info("Controller: broker %d refused LEADER_AND_ISR: %s", id, for_code(response.error_code))
@@ -405,8 +407,6 @@ class KafkaController:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _process_topic_change(self) -> None:
-        if not self.is_active:
-            return
         context = self.context
         new = [topic for topic in self.store.all_topics() if topic not in context.assignments]
         for topic in new:
@@ -414,7 +414,7 @@ class KafkaController:
         self._on_new_partition_creation([tp for topic in new for tp in context.partitions_for_topic(topic)])
 
     def _process_partition_modifications(self, topic: str) -> None:
-        if not self.is_active or topic not in self.context.assignments:
+        if topic not in self.context.assignments:
             return
         assignment = self.store.topic_assignment(topic)
         if assignment is None or self.context.is_topic_queued_up_for_deletion(topic):
@@ -433,8 +433,6 @@ class KafkaController:
         self.replica_state_machine.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     def _process_topic_deletion(self) -> None:
-        if not self.is_active:
-            return
         context = self.context
         marked = self.store.topic_deletions()
         enabled = self._broker.config.get_bool("delete.topic.enable")
@@ -456,7 +454,7 @@ class KafkaController:
     def _on_stop_replica_response(
         self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
     ) -> None:
-        self.put(
+        self.put_if_active(
             "TopicDeletionStopReplicaResponseReceived",
             lambda: self._process_stop_replica_response(id, response, deleted),
         )
@@ -464,8 +462,6 @@ class KafkaController:
     def _process_stop_replica_response(
         self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
     ) -> None:
-        if not self.is_active:
-            return
         failed = {
             TopicPartition(partition.topic_name, partition.partition_index)
             for partition in response.partition_errors
@@ -490,11 +486,12 @@ class KafkaController:
 
     def on_topic_config_change(self, topic: str) -> None:
         """Handle a changed topic configuration, which may now allow unclean elections."""
-        self.put("TopicUncleanLeaderElectionEnable", lambda: self._process_topic_config_change(topic))
 
-    def _process_topic_config_change(self, topic: str) -> None:
-        if self.is_active and self._unclean_election_enabled(topic):
-            self.partition_state_machine.trigger_online_partition_state_change([topic])
+        def process() -> None:
+            if self._unclean_election_enabled(topic):
+                self.partition_state_machine.trigger_online_partition_state_change([topic])
+
+        self.put_if_active("TopicUncleanLeaderElectionEnable", process)
 
     # --- requests of brokers -----------------------------------------------------------------------------------------
 
@@ -505,7 +502,7 @@ class KafkaController:
 
         Call ``respond`` with an error code and the remaining partitions.
         """
-        self.put(
+        self.put_if_active(
             "ControlledShutdown",
             lambda: respond(*self._process_controlled_shutdown(id, broker_epoch)),
             lambda: respond(_NOT_CONTROLLER, ()),
@@ -513,8 +510,6 @@ class KafkaController:
 
     def _process_controlled_shutdown(self, id: int, broker_epoch: int) -> tuple[int, Collection[TopicPartition]]:
         context = self.context
-        if not self.is_active:
-            return _NOT_CONTROLLER, ()
         if id not in context.live_brokers:
             return BrokerNotAvailableError.code, ()
         if -1 < broker_epoch < context.live_broker_epochs[id]:
@@ -542,15 +537,13 @@ class KafkaController:
         self, broker_id: int, broker_epoch: int, respond: Callable[[int, int, int], None]
     ) -> None:
         """Allocate producer ids. ``respond`` gets an error code, the first id of a block, and the block's length."""
-        self.put(
+        self.put_if_active(
             "AllocateProducerIds",
             lambda: respond(*self._process_allocate_producer_ids(broker_id, broker_epoch)),
             lambda: respond(_NOT_CONTROLLER, -1, 0),
         )
 
     def _process_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int, int]:
-        if not self.is_active:
-            return _NOT_CONTROLLER, -1, 0
         epoch = self.context.live_broker_epochs.get(broker_id)
         if epoch is None:
             return BrokerIdNotRegisteredError.code, -1, 0

@@ -34,6 +34,7 @@ from pykclient.testing.coordination.znodes import (
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
 )
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class AlterPartitionHandler:
 
     def alter_partitions(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
         """Handle a request; call ``respond`` with the response once the controller has processed it."""
-        self._events.put(
+        self._events.put_if_active(
             "AlterPartitionReceived",
             lambda: self._process(request, version, respond),
             lambda: respond(AlterPartitionResponse(error_code=NotControllerError.code)),
@@ -83,9 +84,6 @@ class AlterPartitionHandler:
 
     def _process(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
         context = self._context
-        if not self._events.is_active:
-            respond(AlterPartitionResponse(error_code=NotControllerError.code))
-            return
         if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
             respond(AlterPartitionResponse(error_code=StaleBrokerEpochError.code))
             return
@@ -188,16 +186,8 @@ class AlterPartitionHandler:
     def _fill(
         self, response: AlterPartitionResponse, outcomes: dict[TopicPartition, LeaderAndIsr | int], version: int
     ) -> None:
-        topics: dict[str, AlterPartitionResponse.TopicData] = {}
+        results: list[tuple[str, AlterPartitionResponse.PartitionData]] = []
         for (name, index), outcome in outcomes.items():
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = AlterPartitionResponse.TopicData()
-                if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                    topic.topic_id = self._context.topic_id(name)
-                else:
-                    topic.topic_name = name
-                response.topics.append(topic)
             if isinstance(outcome, int):
                 partition = AlterPartitionResponse.PartitionData(partition_index=index, error_code=outcome)
             else:
@@ -209,7 +199,14 @@ class AlterPartitionHandler:
                     leader_recovery_state=outcome.leader_recovery_state,
                     partition_epoch=outcome.partition_epoch,
                 )
-            topic.partitions.append(partition)
+            results.append((name, partition))
+        for name, partitions in grouped(results).items():
+            topic = AlterPartitionResponse.TopicData(partitions=partitions)
+            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+                topic.topic_id = self._context.topic_id(name)
+            else:
+                topic.topic_name = name
+            response.topics.append(topic)
 
 
 @dataclass(eq=False, repr=False)
@@ -238,26 +235,16 @@ class PartitionReassigner:
         allow_replication_factor_change: bool = True,
     ) -> None:
         """Move partitions to brokers, or cancel moves (None). ``respond`` gets one error for all, or one for each."""
-        not_controller: ApiError = (NotControllerError.code, None)
-        self._events.put(
-            "ApiPartitionReassignment",
-            lambda: self._process(reassignments, respond, allow_replication_factor_change),
-            lambda: respond(not_controller, {}),
-        )
 
-    def _process(
-        self,
-        reassignments: Mapping[TopicPartition, Sequence[int] | None],
-        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
-        allow_replication_factor_change: bool,
-    ) -> None:
-        if not self._events.is_active:
-            respond((NotControllerError.code, None), {})
-            return
-        outcomes = {
-            tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()
-        }
-        respond(NONE, outcomes)
+        def process() -> None:
+            outcomes = {
+                tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()
+            }
+            respond(NONE, outcomes)
+
+        self._events.put_if_active(
+            "ApiPartitionReassignment", process, lambda: respond((NotControllerError.code, None), {})
+        )
 
     def _alter(
         self, topic_partition: TopicPartition, target: Sequence[int] | None, allow_replication_factor_change: bool

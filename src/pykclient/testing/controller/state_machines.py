@@ -460,22 +460,16 @@ class ReplicaElector:
         respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
     ) -> None:
         """Elect leaders of ``partitions``, or of all; call ``respond`` with an error code for all, or one for each."""
-        self._events.put(
+        self._events.put_if_active(
             "ReplicaLeaderElection",
-            lambda: self._process(partitions, election_type, respond),
+            lambda: respond(0, self._elect(partitions, election_type)),
             lambda: respond(NotControllerError.code, {}),
         )
 
-    def _process(
-        self,
-        partitions: Collection[TopicPartition] | None,
-        election_type: int,
-        respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
-    ) -> None:
+    def _elect(
+        self, partitions: Collection[TopicPartition] | None, election_type: int
+    ) -> Mapping[TopicPartition, ApiError]:
         context = self._context
-        if not self._events.is_active:
-            respond(NotControllerError.code, {})
-            return
         outcomes: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
         for topic_partition in context.all_partitions() if partitions is None else partitions:
@@ -497,7 +491,7 @@ class ReplicaElector:
             electable, PartitionState.ONLINE, strategy
         ).items():
             outcomes[topic_partition] = NONE if isinstance(outcome, LeaderAndIsr) else (failure.code, str(outcome))
-        respond(0, outcomes)
+        return outcomes
 
     def _missing(self, topic_partition: TopicPartition) -> str:
         if topic_partition.topic not in self._context.assignments:
@@ -537,13 +531,11 @@ class ReplicaElector:
             self._timer = None
 
     def _on_timer(self) -> None:
-        self._events.put("AutoPreferredReplicaLeaderElection", self._rebalance)
+        self._events.put_if_active("AutoPreferredReplicaLeaderElection", self._rebalance, lambda: None)
         self.schedule_auto_leader_rebalance()
 
     def _rebalance(self) -> None:
         context = self._context
-        if not self._events.is_active:
-            return
         partitions = [
             topic_partition
             for topic_partition, info in context.leadership.items()
