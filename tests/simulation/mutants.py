@@ -203,16 +203,16 @@ _BROKERS = (
     Mutant(
         "a broker that does not lead takes records",
         "testing/replica/partition",
-        "        if log is None or not self.is_leader:\n            raise NotLeaderOrFollowerError(\n"
+        "        if log is None or not self.is_leader:\n            raise errors.NotLeaderOrFollowerError(\n"
         '                f"broker {self._manager.broker_id} does not lead',
-        "        if log is None:\n            raise NotLeaderOrFollowerError(\n"
+        "        if log is None:\n            raise errors.NotLeaderOrFollowerError(\n"
         '                f"broker {self._manager.broker_id} does not lead',
     ),
     Mutant(
         "a follower does not truncate what has diverged",
         "testing/replica/replica_fetcher",
-        "        log.truncate_to(offset)\n        state.fetch_offset",
-        "        state.fetch_offset",
+        "        log.truncate_to(offset)\n        self._truncated(",
+        "        self._truncated(",
     ),
     Mutant(
         "a leader does not tell who has diverged",

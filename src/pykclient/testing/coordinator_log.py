@@ -9,26 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    CorruptRecordError,
-    InvalidFetchSizeError,
-    KafkaStorageError,
-    NetworkError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
+from pykclient import errors
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
@@ -62,16 +43,16 @@ def java_hash(text: str) -> int:
 
 #: The response error for each error of an append.
 _RESPONSE_ERRORS: Final = {
-    UnknownTopicOrPartitionError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasError.code: CoordinatorNotAvailableError.code,
-    NotEnoughReplicasAfterAppendError.code: CoordinatorNotAvailableError.code,
-    RequestTimedOutError.code: CoordinatorNotAvailableError.code,
-    NotLeaderOrFollowerError.code: NotCoordinatorError.code,
-    KafkaStorageError.code: NotCoordinatorError.code,
-    NetworkError.code: CoordinatorLoadInProgressError.code,
-    RecordTooLargeError.code: UnknownServerError.code,
-    RecordBatchTooLargeError.code: UnknownServerError.code,
-    InvalidFetchSizeError.code: UnknownServerError.code,
+    errors.UnknownTopicOrPartitionError.code: errors.CoordinatorNotAvailableError.code,
+    errors.NotEnoughReplicasError.code: errors.CoordinatorNotAvailableError.code,
+    errors.NotEnoughReplicasAfterAppendError.code: errors.CoordinatorNotAvailableError.code,
+    errors.RequestTimedOutError.code: errors.CoordinatorNotAvailableError.code,
+    errors.NotLeaderOrFollowerError.code: errors.NotCoordinatorError.code,
+    errors.KafkaStorageError.code: errors.NotCoordinatorError.code,
+    errors.NetworkError.code: errors.CoordinatorLoadInProgressError.code,
+    errors.RecordTooLargeError.code: errors.UnknownServerError.code,
+    errors.RecordBatchTooLargeError.code: errors.UnknownServerError.code,
+    errors.InvalidFetchSizeError.code: errors.UnknownServerError.code,
 }
 
 #: Bytes of the log to read per step while a partition is loaded. Other events run between the steps.
@@ -135,8 +116,8 @@ class CoordinatorLog:
         tp = TopicPartition(self._topic, partition)
         try:
             self._replica_manager.get_partition_or_raise(tp).validate_appendable(-1)
-        except BrokerError as error:
-            refusal = for_code(_RESPONSE_ERRORS.get(error.code, error.code), str(error))
+        except errors.BrokerError as error:
+            refusal = errors.for_code(_RESPONSE_ERRORS.get(error.code, error.code), str(error))
             assert refusal is not None, "it is an error"
             raise refusal from error
 
@@ -242,7 +223,7 @@ class CoordinatorLog:
                 for view in data.records:
                     for batch in MemoryRecords(view).batches():
                         add(batch)
-            except (OffsetOutOfRangeError, KafkaStorageError, CorruptRecordError) as error:
+            except (errors.OffsetOutOfRangeError, errors.KafkaStorageError, errors.CorruptRecordError) as error:
                 self._log.error("Could not load the rest of %s from offset %d: %s", tp, start, error)
             else:
                 # Compaction can leave a log without records before its end, so the end alone does not tell.

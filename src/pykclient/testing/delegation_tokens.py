@@ -10,13 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pykclient.errors import (
-    DelegationTokenDisabledError,
-    DelegationTokenExpiredError,
-    DelegationTokenNotFoundError,
-    DelegationTokenOwnerMismatchError,
-    InvalidPrincipalTypeError,
-)
+from pykclient import errors
 from pykclient.network.authenticator import scram
 from pykclient.network.authenticator.scram import ScramCredential
 from pykclient.testing.coordination import znodes
@@ -70,7 +64,7 @@ class DelegationTokens:
             DelegationTokenDisabledError: it has no ``delegation.token.secret.key``.
         """
         if self._secret is None:
-            raise DelegationTokenDisabledError("Delegation Token feature is not enabled.")
+            raise errors.DelegationTokenDisabledError("Delegation Token feature is not enabled.")
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +77,7 @@ class DelegationTokens:
         """
         self.check_enabled()
         if not all(renewer.startswith(_USER) for renewer in renewers):
-            raise InvalidPrincipalTypeError("Supplied principalType is not supported.")
+            raise errors.InvalidPrincipalTypeError("Supplied principalType is not supported.")
         now_ms = self._loop.wall_ms
         lifetime_ms = min(self._max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else self._max_lifetime_ms
         max_ms = _sum(now_ms, lifetime_ms)
@@ -123,11 +117,11 @@ class DelegationTokens:
         stored = (token for token in self._stored() if hmac.compare_digest(self.hmac(token.token_id), secret))
         token = next(stored, None)
         if token is None:
-            raise DelegationTokenNotFoundError("Delegation Token is not found on server.")
+            raise errors.DelegationTokenNotFoundError("Delegation Token is not found on server.")
         if token.expiry_ms < self._loop.wall_ms:
-            raise DelegationTokenExpiredError("Delegation Token is expired.")
+            raise errors.DelegationTokenExpiredError("Delegation Token is expired.")
         if not token.belongs_to(principal):
-            raise DelegationTokenOwnerMismatchError("Specified Principal is not valid Owner/Renewer.")
+            raise errors.DelegationTokenOwnerMismatchError("Specified Principal is not valid Owner/Renewer.")
         return token
 
     def _expire_at(self, token: DelegationToken, expiry_ms: int) -> int:

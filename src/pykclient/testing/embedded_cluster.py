@@ -12,16 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
+from pykclient import errors
 from pykclient.argument_values import check_callable, shown
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import (
-    DisconnectError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaTimeoutError,
-    UseAfterForkError,
-    for_code,
-)
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -136,14 +129,14 @@ class LoopThread:
             KafkaTimeoutError: the thread is stuck.
         """
         if self.is_current:
-            raise IllegalStateError("a hook cannot end the cluster that it runs in")
+            raise errors.IllegalStateError("a hook cannot end the cluster that it runs in")
         self._stopping = True
         self._wakeup()
         if not self._thread.is_alive():
             return  # or it was interrupted while starting, and ends at once
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")
+            raise errors.KafkaTimeoutError(f"the thread {self._thread.name} did not end within {timeout_s:.0f} s")
 
     @property
     def running(self) -> bool:
@@ -161,11 +154,11 @@ class LoopThread:
         if self.is_current:
             return function()
         if not self.running:
-            raise IllegalStateError("the cluster does not run")
+            raise errors.IllegalStateError("the cluster does not run")
         call = _Call(function)
         self._calls.append(call)
         if self._ended and call in self._calls:
-            raise IllegalStateError("the cluster does not run")  # it ended between the two lines above
+            raise errors.IllegalStateError("the cluster does not run")  # it ended between the two lines above
         self._wakeup()
         return self._await(call)
 
@@ -175,7 +168,7 @@ class LoopThread:
         It is called on the loop's thread after events.
         """
         if self.is_current:
-            raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
+            raise errors.IllegalStateError("a hook must not wait: the cluster stands still while it runs")
         waiter = _Waiter(predicate)
 
         def begin() -> None:
@@ -202,7 +195,9 @@ class LoopThread:
 
     def _await(self, call: _Call[T]) -> T:
         if not call.done.wait(_CALL_TIMEOUT_S):
-            raise KafkaTimeoutError(f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_S:.0f} s")
+            raise errors.KafkaTimeoutError(
+                f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_S:.0f} s"
+            )
         if call.error is not None:
             raise call.error
         return call.result
@@ -223,7 +218,9 @@ class LoopThread:
             while self._calls:
                 self._calls.popleft().run()
             for waiter in self._waiters:
-                waiter.give_up(IllegalStateError("the cluster was closed while a thread waited for a call to it"))
+                waiter.give_up(
+                    errors.IllegalStateError("the cluster was closed while a thread waited for a call to it")
+                )
             if self._poller is not None:
                 self._poller.close()
 
@@ -415,7 +412,7 @@ class EmbeddedCluster:
             OSError: a port is in use.
         """
         if self._running is not None:
-            raise IllegalStateError("the cluster runs already")
+            raise errors.IllegalStateError("the cluster runs already")
         running = _Running(self.config, self._rng)
         self._running = running
         try:
@@ -433,7 +430,7 @@ class EmbeddedCluster:
         In a forked child this does nothing, because the cluster belongs to the parent.
         """
         if self._running is not None and self._running.thread.is_current:
-            raise IllegalStateError("a hook cannot close the cluster that it runs in")
+            raise errors.IllegalStateError("a hook cannot close the cluster that it runs in")
         running, self._running = self._running, None
         if running is not None:
             failure = running.close()
@@ -455,13 +452,13 @@ class EmbeddedCluster:
 
     def _started(self) -> _Running:
         if self._running is None:
-            raise IllegalStateError("the cluster does not run; use it in a with statement, or call start()")
+            raise errors.IllegalStateError("the cluster does not run; use it in a with statement, or call start()")
         return self._running
 
     def _now_running(self) -> _Running:
         running = self._started()
         if running.abandoned:
-            raise UseAfterForkError(
+            raise errors.UseAfterForkError(
                 "this cluster runs in the parent of this process, which can only use it as a client does, by its "
                 "bootstrap_servers"
             )
@@ -470,7 +467,7 @@ class EmbeddedCluster:
     def _must_be_able_to_wait(self) -> None:
         """Raise IllegalStateError if called from a hook, before starting anything that must be waited for."""
         if self._now_running().thread.is_current:
-            raise IllegalStateError("a hook must not wait: the cluster stands still while it runs")
+            raise errors.IllegalStateError("a hook must not wait: the cluster stands still while it runs")
 
     def _call(self, function: Callable[[Cluster], T]) -> T:
         """Call ``function`` with the cluster, on its thread. Raise any earlier failure there."""
@@ -491,7 +488,9 @@ class EmbeddedCluster:
         timeout_ms = cluster_arguments.number(timeout_ms, "timeout_ms", 0, MAX_INT32)
         if not running.thread.wait_for(lambda: bool(predicate()), timeout_ms):
             running.raise_failure()
-            raise KafkaTimeoutError(f"waited {timeout_ms / 1000:.1f} s for {what}; the cluster: {self.describe()}")
+            raise errors.KafkaTimeoutError(
+                f"waited {timeout_ms / 1000:.1f} s for {what}; the cluster: {self.describe()}"
+            )
         running.raise_failure()
 
     # --- contents ----------------------------------------------------------------------------------------------------
@@ -515,7 +514,7 @@ class EmbeddedCluster:
         name = next(iter(self.config.listeners)) if listener is None else listener
         security = self.config.listeners.get(name)
         if security is None:
-            raise IllegalArgumentError(f"there is no listener {name!r}, only {', '.join(self.config.listeners)}")
+            raise errors.IllegalArgumentError(f"there is no listener {name!r}, only {', '.join(self.config.listeners)}")
         server = self._now_running().server
         assert server is not None
         nodes = server.nodes(name).values()
@@ -533,7 +532,9 @@ class EmbeddedCluster:
             return self.config.advertised_host, self._now_running().port_behind_proxy(broker)
         except KeyError:
             named = sorted(self.config.proxies)
-            raise IllegalArgumentError(f"no proxy was named for broker {shown(broker)}, only for {named}") from None
+            raise errors.IllegalArgumentError(
+                f"no proxy was named for broker {shown(broker)}, only for {named}"
+            ) from None
 
     @property
     def broker_ids(self) -> list[int]:
@@ -637,7 +638,7 @@ class EmbeddedCluster:
         This reaches any admin API, and ignores faults.
         """
         if not self.alive_broker_ids:
-            raise IllegalStateError("no broker is running; restart() starts one")
+            raise errors.IllegalStateError("no broker is running; restart() starts one")
         self.wait_for(lambda: self.controller_id is not None, _TIMEOUT_MS, "a controller to be elected")
         controller_id = self.controller_id
         assert controller_id is not None
@@ -651,14 +652,14 @@ class EmbeddedCluster:
             DisconnectError: the broker closed the connection.
         """
         if not isinstance(message, Request):
-            raise IllegalArgumentError(f"message is {shown(message)}; it must be a request")
+            raise errors.IllegalArgumentError(f"message is {shown(message)}; it must be a request")
         self._must_be_able_to_wait()
         answers: list[Response | None] = []
         self._call(lambda cluster: LocalRequest(cluster.broker(broker), message, answers.append))
         what = f"broker {broker} to answer {ApiKeys.name_of(message.API_KEY)}"
         self.wait_for(lambda: answers, _TIMEOUT_MS, what)
         if answers[0] is None:
-            raise DisconnectError(f"broker {broker} closed the connection instead of answering")
+            raise errors.DisconnectError(f"broker {broker} closed the connection instead of answering")
         return answers[0]
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
@@ -681,7 +682,7 @@ class EmbeddedCluster:
         self._must_be_able_to_wait()
         if not self._call(lambda cluster: cluster.move_leader(topic_partition, broker)):
             in_sync = ", ".join(map(str, self.isr(topic_partition))) or "nobody"
-            raise IllegalArgumentError(f"broker {broker} cannot lead {topic_partition}: in sync is {in_sync}")
+            raise errors.IllegalArgumentError(f"broker {broker} cannot lead {topic_partition}: in sync is {in_sync}")
         self.wait_for(
             lambda: self.leader(topic_partition) == broker, _TIMEOUT_MS, f"broker {broker} to lead {topic_partition}"
         )
@@ -901,7 +902,9 @@ if hasattr(os, "register_at_fork"):
 
 def _acls(cluster: Cluster) -> AclStore:
     if cluster.config.acls is None:
-        raise IllegalStateError("the cluster has no authorizer: create it with acls, or with an empty list of them")
+        raise errors.IllegalStateError(
+            "the cluster has no authorizer: create it with acls, or with an empty list of them"
+        )
     return cluster.acls
 
 
@@ -918,6 +921,6 @@ def _config_text(value: object) -> str | None:
 
 
 def _raise_error(code: int, message: str | None) -> None:
-    error = for_code(code, message)
+    error = errors.for_code(code, message)
     if error is not None:
         raise error

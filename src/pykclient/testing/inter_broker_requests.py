@@ -10,14 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from pykclient import topic_names
-from pykclient.errors import (
-    CoordinatorLoadInProgressError,
-    IllegalStateError,
-    InvalidTopicError,
-    NotControllerError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors, topic_names
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -149,9 +142,6 @@ class InterBrokerSendThread:
 
     def do_work(self) -> None:
         """Do one round: send, receive, and time out requests."""
-        self.poll_once()
-
-    def poll_once(self) -> None:
         client = self._network_client
         for generated in self.generate_requests():
             request = client.new_client_request(
@@ -263,30 +253,28 @@ class NodeToControllerQueueItem:
     on_timeout: Callable[[], None]
 
 
-class NodeToControllerRequestThread(InterBrokerSendThread):
-    """Sends the queued requests, one after the other, to the controller that the metadata cache names.
+class NodeToControllerChannelManager(InterBrokerSendThread):
+    """The broker's channel to the controller, for ALTER_PARTITION, producer ids, controlled shutdown and new topics.
 
-    If that broker is not the controller or unreachable, it is forgotten, and the request returns to the head of the
-    queue, for the controller that the cache names next. Without a controller the thread waits for the next
-    UPDATE_METADATA.
+    It sends the queued requests, one after the other, to the controller that the metadata cache names. If that broker
+    is not the controller or unreachable, it is forgotten, and the request returns to the head of the queue, for the
+    controller that the cache names next. Without a controller the requests wait for the next UPDATE_METADATA.
 
     Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        metadata_cache: MetadataCache,
-        purpose: str,
-        request_timeout_ms: int,
-        retry_timeout_ms: int,
-    ) -> None:
-        super().__init__(broker, purpose, request_timeout_ms)
+    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache) -> None:
+        self._retry_timeout_ms = broker.config.get_int("request.timeout.ms")
+        socket_timeout_ms = broker.config.get_int("controller.socket.timeout.ms")
+        super().__init__(broker, "to-controller", min(socket_timeout_ms, self._retry_timeout_ms))
         self._metadata_cache = metadata_cache
-        self._retry_timeout_ms = retry_timeout_ms
         self._queue: deque[NodeToControllerQueueItem] = deque()
         self._active_controller: Node | None = None
         self._expiry: TimerHandle | None = None
+
+    def startup(self) -> None:
+        self._metadata_cache.add_listener(self._on_metadata_update)
+        super().startup()
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -295,19 +283,27 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             self._expiry.cancel()
             self._expiry = None
 
-    def enqueue(self, item: NodeToControllerQueueItem) -> None:
-        """Queue a request.
+    def send_request(
+        self,
+        request: RequestBuilder,
+        on_complete: Callable[[ClientResponse], None],
+        on_timeout: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Send ``request`` to the controller within ``request.timeout.ms``, including the time to find it.
+
+        ``on_complete`` may also get an error that the controller does not know the API or this broker. Responses saying
+        that the broker was not the controller are not passed on.
 
         Raises:
-            IllegalStateError: the thread was not started.
+            IllegalStateError: the channel is not open.
         """
         if not self._running:
-            raise IllegalStateError("a request for the controller was sent while its channel is not open")
-        self._queue.append(item)
+            raise errors.IllegalStateError("a request for the controller was sent while its channel is not open")
+        self._queue.append(NodeToControllerQueueItem(self._broker.loop.now_ms, request, on_complete, on_timeout))
         self._arm_expiry()
         self.wakeup()
 
-    def on_metadata_update(self) -> None:
+    def _on_metadata_update(self, topics: Collection[str]) -> None:  # noqa: ARG002 - the listener's signature
         """Check whether the cache names a controller now."""
         if self._queue and self._active_controller is None:
             self.wakeup()
@@ -318,7 +314,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
             controller_id = cache.controller_id
             if controller_id is not None:
                 self._active_controller = cache.alive_broker(controller_id)
-        self.poll_once()
+        super().do_work()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
         self._expire(self._broker.loop.now_ms)
@@ -343,7 +339,7 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
         elif response.disconnected:
             self._active_controller = None
             self._queue.appendleft(item)
-        elif contains_error(response.response_body, NotControllerError.code):
+        elif contains_error(response.response_body, errors.NotControllerError.code):
             self._maybe_disconnect_and_update_controller()
             self._queue.appendleft(item)
         else:
@@ -379,47 +375,6 @@ class NodeToControllerRequestThread(InterBrokerSendThread):
         if self._running:
             self._expire(self._broker.loop.now_ms)
             self._arm_expiry()
-
-
-class NodeToControllerChannelManager:
-    """The broker's channel to the controller, for ALTER_PARTITION, producer ids, controlled shutdown and new topics.
-
-    Thread: loop.
-    """
-
-    def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache) -> None:
-        self._broker = broker
-        self._metadata_cache = metadata_cache
-        retry_timeout_ms = broker.config.get_int("request.timeout.ms")
-        request_timeout_ms = min(broker.config.get_int("controller.socket.timeout.ms"), retry_timeout_ms)
-        self.request_thread = NodeToControllerRequestThread(
-            broker, metadata_cache, "to-controller", request_timeout_ms, retry_timeout_ms
-        )
-
-    def startup(self) -> None:
-        self._metadata_cache.add_listener(self._on_metadata_update)
-        self.request_thread.startup()
-
-    def shutdown(self) -> None:
-        self.request_thread.shutdown()
-
-    def send_request(
-        self,
-        request: RequestBuilder,
-        on_complete: Callable[[ClientResponse], None],
-        on_timeout: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Send ``request`` to the controller within ``request.timeout.ms``, including the time to find it.
-
-        ``on_complete`` may also get an error that the controller does not know the API or this broker. Responses saying
-        that the broker was not the controller are not passed on.
-        """
-        self.request_thread.enqueue(
-            NodeToControllerQueueItem(self._broker.loop.now_ms, request, on_complete, on_timeout)
-        )
-
-    def _on_metadata_update(self, topics: Collection[str]) -> None:  # noqa: ARG002 - the listener's signature
-        self.request_thread.on_metadata_update()
 
 
 def contains_error(message: Message | None, code: int) -> bool:
@@ -476,7 +431,7 @@ class ProducerIdManager:
 
     def _give_up(self, respond: ProducerIdCallback) -> None:
         if self._waiting.pop(respond, None) is not None:
-            respond(CoordinatorLoadInProgressError.code, -1)
+            respond(errors.CoordinatorLoadInProgressError.code, -1)
 
     def _ask(self) -> None:
         if self._asking:
@@ -533,9 +488,9 @@ class AutoTopicCreationManager:
         creatable = []
         for topic in topics:
             if not topic_names.is_valid(topic):
-                code = InvalidTopicError.code
+                code = errors.InvalidTopicError.code
             else:
-                code = UnknownTopicOrPartitionError.code
+                code = errors.UnknownTopicOrPartitionError.code
                 if topic not in self._in_flight:
                     creatable.append(topic)
             answers.append(

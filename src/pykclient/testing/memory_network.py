@@ -11,7 +11,7 @@ import io
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from pykclient.network.selectable import SocketAddress
 from pykclient.testing.event_loop import EventLoop, below
 
 
+@dataclass(eq=False)
 class Link:
     """One direction between two parties, combined from all rules.
 
@@ -34,22 +35,16 @@ class Link:
     A frame takes ``delay_ms`` plus up to ``jitter_ms``; ``bytes_per_second`` limits the throughput. Thread: loop.
     """
 
-    def __init__(
-        self,
-        *,
-        cut: bool = False,
-        reset: bool = False,
-        delay_ms: int = 0,
-        jitter_ms: int = 0,
-        bytes_per_second: float | None = None,
-    ) -> None:
-        self.cut = cut
-        self.reset = reset
-        self.delay_ms = delay_ms
-        self.jitter_ms = jitter_ms
-        self.bytes_per_second = bytes_per_second
-        self.perfect = not (cut or reset or delay_ms or jitter_ms or bytes_per_second is not None)
-        self._free_at_ms = 0.0
+    cut: bool = False
+    reset: bool = False
+    delay_ms: int = 0
+    jitter_ms: int = 0
+    bytes_per_second: float | None = None
+    _free_at_ms: float = field(default=0.0, repr=False)
+
+    def __post_init__(self) -> None:
+        slow = self.delay_ms or self.jitter_ms or self.bytes_per_second is not None
+        self.perfect = not (self.cut or self.reset or slow)
 
     def transit_ms(self, size_bytes: int, now_ms: int, rng: random.Random) -> int:
         """Return the milliseconds until a frame that is sent now arrives."""
@@ -60,12 +55,6 @@ class Link:
             self._free_at_ms = max(self._free_at_ms, now_ms) + size_bytes * 1000 / self.bytes_per_second
             transit_ms += int(self._free_at_ms - now_ms)
         return transit_ms
-
-    def __repr__(self) -> str:
-        return (
-            f"Link(cut={self.cut}, reset={self.reset}, delay_ms={self.delay_ms}, jitter_ms={self.jitter_ms}, "
-            f"bytes_per_second={self.bytes_per_second})"
-        )
 
 
 PERFECT: Final = Link()
@@ -569,10 +558,7 @@ class MemorySelector:
 
     def close_channel(self, id: str) -> None:
         """Close a connection, if there is one. It does not appear in ``disconnected``."""
-        sock = self._sockets.pop(id, None)
-        if sock is not None:
-            self._readable.pop(id, None)
-            sock.close()
+        self._drop(id)
 
     def session_of(self, id: str) -> Session | None:  # noqa: ARG002 - the seam's signature
         """Return None: connections in memory do not authenticate."""
@@ -584,10 +570,13 @@ class MemorySelector:
 
     def reset_channel(self, id: str) -> None:
         """Close a connection abruptly, as if its process had died. It does not appear in ``disconnected``."""
+        self._drop(id, "the connection was reset by the other side")
+
+    def _drop(self, id: str, problem: str | None = None) -> None:
         sock = self._sockets.pop(id, None)
         if sock is not None:
             self._readable.pop(id, None)
-            sock.close("the connection was reset by the other side")
+            sock.close(problem)
 
     def repeat(self, id: str, request: RepeatableRequest) -> None:
         """Do nothing: the client sends requests again itself."""
@@ -603,8 +592,7 @@ class MemorySelector:
     def reset(self) -> None:
         """Close all connections and the selector abruptly, as if the process had died."""
         self._closed = True
-        for id in list(self._sockets):
-            self.reset_channel(id)
+        self.drop_connections()
 
     def close(self) -> None:
         self._closed = True

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pykclient.errors import (
-    ClusterAuthorizationError,
-    ConfigError,
-    GroupAuthorizationError,
-    TopicAuthorizationError,
-    TransactionalIdAuthorizationError,
-    UnsupportedByAuthenticationError,
-)
+from pykclient import errors
 from pykclient.testing.acls import (
     ALL,
     ALL_USERS,
@@ -80,7 +73,7 @@ class SslPrincipalMapper:
         while rest:
             found = _SPLITTER.match(rest)
             if found is None:
-                raise ConfigError(f"ssl.principal.mapping.rules: {rest!r} is no rule, nor DEFAULT")
+                raise errors.ConfigError(f"ssl.principal.mapping.rules: {rest!r} is no rule, nor DEFAULT")
             self._rules.append(None if found[1] == _DEFAULT else _parsed(found[1]))
             rest = rest[found.end() :]
 
@@ -101,7 +94,9 @@ def _parsed(rule: str) -> tuple[re.Pattern[str], str, str]:
     try:
         return re.compile(found[1]), found[2], found[3]
     except re.error as error:
-        raise ConfigError(f"ssl.principal.mapping.rules: {found[1]!r} is no regular expression: {error}") from error
+        raise errors.ConfigError(
+            f"ssl.principal.mapping.rules: {found[1]!r} is no regular expression: {error}"
+        ) from error
 
 
 def _expanded(replacement: str, match: re.Match[str]) -> str:
@@ -291,7 +286,7 @@ class AuthHelper:
             ClusterAuthorizationError: it is not allowed.
         """
         if not self.authorize(request, operation, CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError(CLUSTER_DENIED)
+            raise errors.ClusterAuthorizationError(CLUSTER_DENIED)
 
     def check_topic(self, request: Request, operation: int, topic: str) -> None:
         """Check an operation on a topic.
@@ -300,7 +295,7 @@ class AuthHelper:
             TopicAuthorizationError: it is not allowed.
         """
         if not self.authorize(request, operation, TOPIC, topic):
-            raise TopicAuthorizationError(TOPIC_DENIED)
+            raise errors.TopicAuthorizationError(TOPIC_DENIED)
 
     def check_group(self, request: Request, operation: int, group_id: str) -> None:
         """Check an operation on a group.
@@ -309,7 +304,7 @@ class AuthHelper:
             GroupAuthorizationError: it is not allowed.
         """
         if not self.authorize(request, operation, GROUP, group_id):
-            raise GroupAuthorizationError(GROUP_DENIED)
+            raise errors.GroupAuthorizationError(GROUP_DENIED)
 
     def check_transactional_id(self, request: Request, operation: int, transactional_id: str) -> None:
         """Check an operation on a transactional id.
@@ -318,7 +313,7 @@ class AuthHelper:
             TransactionalIdAuthorizationError: it is not allowed.
         """
         if not self.authorize(request, operation, TRANSACTIONAL_ID, transactional_id):
-            raise TransactionalIdAuthorizationError(TRANSACTIONAL_ID_DENIED)
+            raise errors.TransactionalIdAuthorizationError(TRANSACTIONAL_ID_DENIED)
 
     @staticmethod
     def check_token_request(request: Request) -> None:
@@ -328,7 +323,7 @@ class AuthHelper:
             UnsupportedByAuthenticationError: it has not authenticated, or by a delegation token.
         """
         if request.uses_token or request.principal == ANONYMOUS:
-            raise UnsupportedByAuthenticationError(
+            raise errors.UnsupportedByAuthenticationError(
                 "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
                 "authenticated channels."
             )

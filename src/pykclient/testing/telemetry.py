@@ -9,13 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pykclient.errors import (
-    InvalidRecordError,
-    InvalidRequestError,
-    TelemetryTooLargeError,
-    UnknownSubscriptionIdError,
-    UnsupportedCompressionTypeError,
-)
+from pykclient import errors
 from pykclient.record import Compression, CompressionType
 
 #: The codecs that a receiver takes, the preferred one first, as Kafka's brokers list them.
@@ -87,18 +81,18 @@ class TelemetryReceiver:
             InvalidRecordError: the payload is not readable.
         """
         if id == _ZERO_UUID:
-            raise InvalidRequestError("Invalid request from the client, missing client instance id")
+            raise errors.InvalidRequestError("Invalid request from the client, missing client instance id")
         if id not in self._instances or subscription_id != self.subscription_id:
-            raise UnknownSubscriptionIdError("")
+            raise errors.UnknownSubscriptionIdError("")
         if codec and codec not in [accepted.id for accepted in ACCEPTED]:
-            raise UnsupportedCompressionTypeError("")
+            raise errors.UnsupportedCompressionTypeError("")
         if len(payload) > MAX_BYTES:
-            raise TelemetryTooLargeError("")
+            raise errors.TelemetryTooLargeError("")
         compression = CompressionType.for_id(codec)
         try:
             resource, metrics = decode_metrics(Compression.of(compression).decompress(payload))
         except (ValueError, struct.error, IndexError) as error:
-            raise InvalidRecordError(f"the metrics are unreadable: {error}") from error
+            raise errors.InvalidRecordError(f"the metrics are unreadable: {error}") from error
         self.pushes.append(Push(client_id, id, resource, metrics, compression.name, is_last))
 
 

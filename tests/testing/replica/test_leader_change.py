@@ -236,7 +236,7 @@ def test_requests_with_an_old_broker_epoch_are_refused() -> None:
     cluster.create([1])
     manager = cluster.broker(1).replica_manager
     with pytest.raises(StaleBrokerEpochError):
-        manager.check_controller(1, 9, cluster.broker(1).epoch - 1)
+        manager.state_changes.check_controller(1, 9, cluster.broker(1).epoch - 1)
     assert manager.controller_epoch == 1
 
 

@@ -7,23 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pykclient import topic_names
-from pykclient.errors import (
-    BrokerError,
-    InvalidConfigurationError,
-    InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    InvalidTopicError,
-    NotControllerError,
-    PolicyViolationError,
-    ReassignmentInProgressError,
-    RequestTimedOutError,
-    TopicDeletionDisabledError,
-    TopicExistsError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors, topic_names
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
@@ -63,13 +47,15 @@ def assign_replicas_to_brokers(
         InvalidPartitionsError, InvalidReplicationFactorError, PolicyViolationError: the numbers are not possible.
     """
     if num_partitions <= 0:
-        raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+        raise errors.InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
     if num_partitions > MAX_PARTITIONS_PER_BATCH:
-        raise PolicyViolationError(TOO_MANY_PARTITIONS)
+        raise errors.PolicyViolationError(TOO_MANY_PARTITIONS)
     if replication_factor <= 0:
-        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+        raise errors.InvalidReplicationFactorError(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
     if replication_factor > len(brokers):
-        raise InvalidReplicationFactorError(
+        raise errors.InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
             f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered "
             "or some brokers have all their log directories cordoned."
@@ -130,18 +116,18 @@ def validate_manual_assignment(registered: Container[int], ids: Sequence[int], r
         InvalidReplicaAssignmentError: they are not.
     """
     if not ids:
-        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+        raise errors.InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
     for id in ids:
         if ids.count(id) > 1:
-            raise InvalidReplicaAssignmentError(
+            raise errors.InvalidReplicaAssignmentError(
                 f"The manual partition assignment includes the broker {id} more than once."
             )
         if id not in registered:
-            raise InvalidReplicaAssignmentError(
+            raise errors.InvalidReplicaAssignmentError(
                 f"The manual partition assignment includes broker {id}, but no such broker is registered."
             )
     if replication_factor is not None and len(ids) != replication_factor:
-        raise InvalidReplicaAssignmentError(
+        raise errors.InvalidReplicaAssignmentError(
             f"The manual partition assignment includes a partition with {len(ids)} replica(s), but this is not "
             f"consistent with previous partitions, which have {replication_factor} replica(s)."
         )
@@ -162,7 +148,7 @@ _NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 class TopicOutcome(NamedTuple):
     """The result for one topic. Without an ``error``, the other fields describe the topic."""
 
-    error: BrokerError | None
+    error: errors.BrokerError | None
     topic_id: UUID = ZERO_UUID
     num_partitions: int = -1
     replication_factor: int = -1
@@ -226,7 +212,7 @@ class AdminManager:
         def process() -> None:
             try:
                 outcomes = self._create_topics(topics, validate_only)
-            except PolicyViolationError as error:
+            except errors.PolicyViolationError as error:
                 respond(dict.fromkeys(names, TopicOutcome(error)))
                 return
             self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
@@ -242,16 +228,16 @@ class AdminManager:
             PolicyViolationError: the request is for too many partitions; none of its topics is created.
         """
         if sum(map(self._num_partitions, topics)) > MAX_PARTITIONS_PER_BATCH:
-            raise PolicyViolationError(TOO_MANY_PARTITIONS)
+            raise errors.PolicyViolationError(TOO_MANY_PARTITIONS)
         names = [topic.name for topic in topics]
         outcomes: dict[str, TopicOutcome] = {}
         planned: dict[str, _PlannedTopic] = {}
         for topic in topics:
             try:
                 if names.count(topic.name) > 1:
-                    raise InvalidRequestError("Duplicate topic name.")
+                    raise errors.InvalidRequestError("Duplicate topic name.")
                 plan = self._planned_topic(topic, planned)
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 outcomes[topic.name] = TopicOutcome(error)
                 continue
             planned[topic.name] = plan
@@ -260,7 +246,7 @@ class AdminManager:
             outcomes[topic.name] = TopicOutcome(None, topic_id, len(replicas), len(replicas[0].replicas), plan.config)
         # Java's controller writes a record for each topic, setting and partition.
         if sum(1 + len(plan.config) + len(plan.assignment.partitions) for plan in planned.values()) > _MAX_RECORDS:
-            raise PolicyViolationError("Unable to perform excessively large batch operation.")
+            raise errors.PolicyViolationError("Unable to perform excessively large batch operation.")
         for name, plan in () if validate_only else planned.items():
             self._store.create_topic(name, plan.assignment, plan.config)
         return outcomes
@@ -284,16 +270,16 @@ class AdminManager:
         name = topic.name
         topic_names.validate(name)
         if name == topic_names.CLUSTER_METADATA_TOPIC_NAME:
-            raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
+            raise errors.InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
         existing = self._store.all_topics()
         if name in existing:
-            raise TopicExistsError(f"Topic '{name}' already exists.")
+            raise errors.TopicExistsError(f"Topic '{name}' already exists.")
         other = topic_names.colliding(name, [*existing, *planned])
         if other is not None:
-            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
+            raise errors.InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
         nulls = [config.name for config in topic.configs if config.value is None]
         if nulls:
-            raise InvalidConfigurationError(f"Null value not supported for topic configs: {','.join(nulls)}")
+            raise errors.InvalidConfigurationError(f"Null value not supported for topic configs: {','.join(nulls)}")
         config = {config.name: config.value for config in topic.configs if config.value is not None}
         log_config.validate(config, has_message_formats=self._broker.profile.has_message_formats)
         partitions = self._manual_assignment(topic) if topic.assignments else self._automatic_assignment(topic)
@@ -313,11 +299,11 @@ class AdminManager:
 
     def _manual_assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[int, tuple[int, ...]]:
         if topic.replication_factor != _DEFAULT:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 "A manual partition assignment was specified, but replication factor was not set to -1."
             )
         if topic.num_partitions != _DEFAULT:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 "A manual partition assignment was specified, but numPartitions was not set to -1."
             )
         partitions: dict[int, tuple[int, ...]] = {}
@@ -325,7 +311,7 @@ class AdminManager:
         for assignment in topic.assignments:
             index = assignment.partition_index
             if index in partitions:
-                raise InvalidReplicaAssignmentError(
+                raise errors.InvalidReplicaAssignmentError(
                     f"Found multiple manual partition assignments for partition {index}"
                 )
             ids = tuple(assignment.broker_ids)
@@ -333,7 +319,7 @@ class AdminManager:
             replication_factor = len(ids)
             partitions[index] = ids
         if sorted(partitions) != list(range(len(partitions))):
-            raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+            raise errors.InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
         return partitions
 
     def create_partitions(
@@ -352,13 +338,13 @@ class AdminManager:
             room = MAX_PARTITIONS_PER_BATCH
             for topic in topics:
                 if names.count(topic.name) > 1:
-                    outcomes[topic.name] = TopicOutcome(InvalidRequestError("Duplicate topic name."))
+                    outcomes[topic.name] = TopicOutcome(errors.InvalidRequestError("Duplicate topic name."))
                     continue
                 try:
                     existing, added = self._planned_partitions(topic)
                     if len(added) > room:
-                        raise PolicyViolationError(TOO_MANY_PARTITIONS)
-                except BrokerError as error:
+                        raise errors.PolicyViolationError(TOO_MANY_PARTITIONS)
+                except errors.BrokerError as error:
                     outcomes[topic.name] = TopicOutcome(error)
                     continue
                 room -= len(added)
@@ -382,21 +368,23 @@ class AdminManager:
         """
         existing = self._store.topic_assignment(topic.name)
         if existing is None or self._context.is_topic_queued_up_for_deletion(topic.name):
-            raise UnknownTopicOrPartitionError
+            raise errors.UnknownTopicOrPartitionError
         count = len(existing.partitions)
         added = topic.count - count
         if added == 0:
-            raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+            raise errors.InvalidPartitionsError(f"Topic already has {count} partition(s).")
         if added < 0:
-            raise InvalidPartitionsError(
+            raise errors.InvalidPartitionsError(
                 f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
             )
         if any(assignment.is_being_reassigned for assignment in existing.partitions.values()):
-            raise ReassignmentInProgressError(f"A partition reassignment is in progress for the topic '{topic.name}'.")
+            raise errors.ReassignmentInProgressError(
+                f"A partition reassignment is in progress for the topic '{topic.name}'."
+            )
         replication_factor = len(existing.partitions[0].replicas)
         if topic.assignments:
             if len(topic.assignments) != added:
-                raise InvalidReplicaAssignmentError(
+                raise errors.InvalidReplicaAssignmentError(
                     f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} "
                     "assignment(s) were specified."
                 )
@@ -428,12 +416,12 @@ class AdminManager:
             outcomes: dict[str, TopicOutcome] = {}
             for topic in topics:
                 if not self._broker.config.get_bool("delete.topic.enable"):
-                    outcomes[topic] = TopicOutcome(TopicDeletionDisabledError())
+                    outcomes[topic] = TopicOutcome(errors.TopicDeletionDisabledError())
                 elif self._store.topic_exists(topic):
                     self._store.create_delete_topic(topic)
                     outcomes[topic] = TopicOutcome(None, self._context.topic_id(topic))
                 else:
-                    outcomes[topic] = TopicOutcome(UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
+                    outcomes[topic] = TopicOutcome(errors.UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
             self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
 
         self._events.put_if_active("DeleteTopics", process, lambda: respond(_not_controller(topics)))
@@ -460,7 +448,7 @@ class AdminManager:
         if validate_only or not pending:
             respond(outcomes)
         elif timeout_ms <= 0:
-            timed_out = TopicOutcome(RequestTimedOutError())
+            timed_out = TopicOutcome(errors.RequestTimedOutError())
             respond({topic: timed_out if topic in pending else outcome for topic, outcome in outcomes.items()})
         else:
             operation = DelayedTopicOperation(timeout_ms, outcomes, respond, is_known)
@@ -490,7 +478,7 @@ class DelayedTopicOperation(DelayedOperation):
     def on_complete(self) -> None:
         self._respond(
             {
-                topic: TopicOutcome(RequestTimedOutError())
+                topic: TopicOutcome(errors.RequestTimedOutError())
                 if outcome.error is None and not self._is_known(topic, outcome)
                 else outcome
                 for topic, outcome in self._outcomes.items()
@@ -505,5 +493,5 @@ def is_led(cache: MetadataCache, topic: str, num_partitions: int) -> bool:
 
 
 def _not_controller(topics: Iterable[str]) -> dict[str, TopicOutcome]:
-    outcome = TopicOutcome(NotControllerError("This is not the correct controller for this cluster."))
+    outcome = TopicOutcome(errors.NotControllerError("This is not the correct controller for this cluster."))
     return dict.fromkeys(topics, outcome)

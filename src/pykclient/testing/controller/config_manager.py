@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pykclient import topic_names
+from pykclient import errors, topic_names
 from pykclient.config.config_def import ConfigKey, Type
-from pykclient.errors import (
-    BrokerError,
-    InvalidConfigurationError,
-    InvalidRequestError,
-    NotControllerError,
-    UnknownTopicOrPartitionError,
-)
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
@@ -258,7 +251,7 @@ class ConfigManager:
         if resource.type == TOPIC:
             topic_names.validate(resource.name)
             if not self._metadata_cache.contains(resource.name):
-                raise UnknownTopicOrPartitionError("")
+                raise errors.UnknownTopicOrPartitionError("")
             overrides = self._store.topic_config(resource.name)
             return topic_entries(self._broker.config, overrides, self.dynamic_defaults, documentation=documentation)
         if resource.type == BROKER:
@@ -268,18 +261,18 @@ class ConfigManager:
             return found if resource.name else _dynamic_defaults(found)
         if resource.type == BROKER_LOGGER:
             if not resource.name:
-                raise InvalidRequestError("Broker id must not be empty")
+                raise errors.InvalidRequestError("Broker id must not be empty")
             self._check_broker(resource.name, "")
             return []
         if resource.type in (CLIENT_METRICS, GROUP):
             if not resource.name:
                 what = "Group name" if resource.type == GROUP else "Client metrics subscription name"
-                raise InvalidRequestError(f"{what} must not be empty")
+                raise errors.InvalidRequestError(f"{what} must not be empty")
             if resource.type == GROUP:
                 overrides = self._group_configs.overrides(resource.name)
                 return group_entries(self._broker.config, overrides, documentation=documentation)
             return []
-        raise InvalidRequestError(_MALFORMED)
+        raise errors.InvalidRequestError(_MALFORMED)
 
     @property
     def dynamic_defaults(self) -> Collection[str]:
@@ -291,9 +284,9 @@ class ConfigManager:
         try:
             wanted = int(name)
         except ValueError:
-            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+            raise errors.InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
         if wanted != id:
-            raise InvalidRequestError(f"Unexpected broker id, expected {id}{alternative} but received {name}")
+            raise errors.InvalidRequestError(f"Unexpected broker id, expected {id}{alternative} but received {name}")
 
     def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
         """Return the topics and brokers that have settings."""
@@ -313,7 +306,7 @@ class ConfigManager:
         self,
         changes: Sequence[tuple[ConfigResource, Sequence[AlterConfigOp], bool]],
         validate_only: bool,
-        respond: Callable[[Sequence[tuple[ConfigResource, BrokerError | None]]], None],
+        respond: Callable[[Sequence[tuple[ConfigResource, errors.BrokerError | None]]], None],
     ) -> None:
         """Change settings of resources. The flag replaces all settings (the old AlterConfigs)."""
 
@@ -324,20 +317,20 @@ class ConfigManager:
                 fail()
                 return
             resources = [resource for resource, _, _ in changes]
-            outcomes: list[tuple[ConfigResource, BrokerError | None]] = []
+            outcomes: list[tuple[ConfigResource, errors.BrokerError | None]] = []
             for resource, operations, replace in changes:
                 try:
                     if resources.count(resource) > 1:
-                        raise InvalidRequestError("Error due to duplicate config resources")
+                        raise errors.InvalidRequestError("Error due to duplicate config resources")
                     self._alter(resource, operations, replace, validate_only)
-                except BrokerError as error:
+                except errors.BrokerError as error:
                     outcomes.append((resource, error))
                 else:
                     outcomes.append((resource, None))
             respond(outcomes)
 
         def fail() -> None:
-            error = NotControllerError("This is not the correct controller for this cluster.")
+            error = errors.NotControllerError("This is not the correct controller for this cluster.")
             respond([(resource, error) for resource, _, _ in changes])
 
         self._events.put("AlterConfigs", process, fail)
@@ -350,28 +343,25 @@ class ConfigManager:
                 self._check_own(resource.name)
             if operations:
                 refused = ", ".join(operation.name for operation in operations)
-                raise InvalidRequestError(f"Cannot update these configs dynamically: [{refused}]")
+                raise errors.InvalidRequestError(f"Cannot update these configs dynamically: [{refused}]")
             return
         if resource.type == GROUP:
             self._alter_group(resource.name, operations, replace, validate_only)
             return
         if resource.type != TOPIC:
             if resource.type not in _TYPE_NAMES:
-                raise InvalidRequestError(f"Unknown resource type {resource.type}")
+                raise errors.InvalidRequestError(f"Unknown resource type {resource.type}")
             kind = _TYPE_NAMES[resource.type]
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"Unexpected resource type {kind}; settings of topics and groups can be altered here"
             )
         if not resource.name:
-            raise InvalidRequestError("Default topic resources are not allowed.")
+            raise errors.InvalidRequestError("Default topic resources are not allowed.")
         topic_names.validate(resource.name)
         if not self._store.topic_exists(resource.name):
-            raise UnknownTopicOrPartitionError(f"The topic '{resource.name}' does not exist.")
-        _check_names(operations)
+            raise errors.UnknownTopicOrPartitionError(f"The topic '{resource.name}' does not exist.")
         current = self._store.topic_config(resource.name)
-        altered = {} if replace else dict(current)
-        for operation in operations:
-            self._apply_operation(altered, operation)
+        altered = _altered(current, operations, replace)
         log_config.validate(altered, has_message_formats=self._broker.profile.has_message_formats)
         if not validate_only and altered != current:
             self._store.set_config(znodes.topic_config_path(resource.name), altered)
@@ -380,51 +370,52 @@ class ConfigManager:
         self, group_id: str, operations: Sequence[AlterConfigOp], replace: bool, validate_only: bool
     ) -> None:
         if not group_id:
-            raise InvalidRequestError("Default group resources are not allowed.")
-        _check_names(operations)
+            raise errors.InvalidRequestError("Default group resources are not allowed.")
         current = self._group_configs.overrides(group_id)
-        altered = {} if replace else dict(current)
-        for operation in operations:
-            self._apply_operation(altered, operation)
+        altered = _altered(current, operations, replace)
         group_config.validate(altered)
         if not validate_only and altered != current:
             self._group_configs.set_overrides(group_id, altered)
 
     def _check_own(self, name: str) -> None:
         if not name.isdecimal():
-            raise InvalidRequestError(f"Node id must be an integer, but it is: {name}")
+            raise errors.InvalidRequestError(f"Node id must be an integer, but it is: {name}")
         if int(name) != self._broker.id:
-            raise InvalidRequestError(f"Unexpected broker id, expected {self._broker.id}, but received {name}")
-
-    def _apply_operation(self, config: dict[str, str], change: AlterConfigOp) -> None:
-        name, operation, value = change
-        if operation == DELETE:
-            config.pop(name, None)
-            return
-        if operation not in (SET, APPEND, SUBTRACT):
-            raise InvalidRequestError(f"Unknown config operation {operation} for {name}")
-        if value is None:
-            raise InvalidRequestError(f"Null value not supported for : {name}")
-        if operation == SET:
-            config[name] = value
-            return
-        key = log_config.DEFINITION.keys.get(name)
-        if key is None or key.type != Type.LIST:
-            verb = "APPEND" if operation == APPEND else "SUBTRACT"
-            raise InvalidConfigurationError(f"Can't {verb} to key {name} because its type is not LIST.")
-        present = _entries(config.get(name, value_as_string(key.default, key) or ""))
-        if operation == APPEND:
-            present += [entry for entry in _entries(value) if entry not in present]
-        else:
-            removed = _entries(value)
-            present = [entry for entry in present if entry not in removed]
-        config[name] = ",".join(present)
+            raise errors.InvalidRequestError(f"Unexpected broker id, expected {self._broker.id}, but received {name}")
 
 
-def _check_names(operations: Sequence[AlterConfigOp]) -> None:
-    names = [operation.name for operation in operations]
-    if len(set(names)) < len(names):
-        raise InvalidRequestError("Error due to duplicate config keys")
+def _apply(config: dict[str, str], change: AlterConfigOp) -> None:
+    name, operation, value = change
+    if operation == DELETE:
+        config.pop(name, None)
+        return
+    if operation not in (SET, APPEND, SUBTRACT):
+        raise errors.InvalidRequestError(f"Unknown config operation {operation} for {name}")
+    if value is None:
+        raise errors.InvalidRequestError(f"Null value not supported for : {name}")
+    if operation == SET:
+        config[name] = value
+        return
+    key = log_config.DEFINITION.keys.get(name)
+    if key is None or key.type != Type.LIST:
+        verb = "APPEND" if operation == APPEND else "SUBTRACT"
+        raise errors.InvalidConfigurationError(f"Can't {verb} to key {name} because its type is not LIST.")
+    present = _entries(config.get(name, value_as_string(key.default, key) or ""))
+    if operation == APPEND:
+        present += [entry for entry in _entries(value) if entry not in present]
+    else:
+        removed = _entries(value)
+        present = [entry for entry in present if entry not in removed]
+    config[name] = ",".join(present)
+
+
+def _altered(config: Mapping[str, str], operations: Sequence[AlterConfigOp], replace: bool) -> dict[str, str]:
+    if len({operation.name for operation in operations}) < len(operations):
+        raise errors.InvalidRequestError("Error due to duplicate config keys")
+    altered = {} if replace else dict(config)
+    for operation in operations:
+        _apply(altered, operation)
+    return altered
 
 
 def _entries(text: str) -> list[str]:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pykclient.errors import (
-    BrokerIdNotRegisteredError,
-    BrokerNotAvailableError,
-    KafkaStorageError,
-    NotControllerError,
-    StaleBrokerEpochError,
-    for_code,
-)
+from pykclient import errors
 from pykclient.testing.controller.admin_manager import AdminManager
 from pykclient.testing.controller.config_manager import ConfigManager
 from pykclient.testing.controller.controller_channel_manager import (
@@ -52,7 +45,7 @@ if TYPE_CHECKING:
     from pykclient.testing.metadata_cache import MetadataCache
     from pykclient.testing.share.group_config import GroupConfigManager
 
-_NOT_CONTROLLER: Final = NotControllerError.code
+_NOT_CONTROLLER: Final = errors.NotControllerError.code
 
 
 class KafkaController:
@@ -386,7 +379,7 @@ class KafkaController:
         if id not in self.context.live_brokers:
             return
         if response.error_code:
-            self._log.info("Controller: broker %d refused LEADER_AND_ISR: %s", id, for_code(response.error_code))
+            self._log.info("Controller: broker %d refused LEADER_AND_ISR: %s", id, errors.for_code(response.error_code))
             return
         offline = self.context.replicas_on_offline_dirs.setdefault(id, {})
         lost = []
@@ -398,7 +391,7 @@ class KafkaController:
                 topic_partition = TopicPartition(name, partition.partition_index)
                 if partition.error_code == 0:
                     offline.pop(topic_partition, None)
-                elif partition.error_code == KafkaStorageError.code and topic_partition not in offline:
+                elif partition.error_code == errors.KafkaStorageError.code and topic_partition not in offline:
                     offline[topic_partition] = None
                     lost.append(PartitionAndReplica(topic_partition, id))
         if lost:
@@ -511,9 +504,9 @@ class KafkaController:
     def _process_controlled_shutdown(self, id: int, broker_epoch: int) -> tuple[int, Collection[TopicPartition]]:
         context = self.context
         if id not in context.live_brokers:
-            return BrokerNotAvailableError.code, ()
+            return errors.BrokerNotAvailableError.code, ()
         if -1 < broker_epoch < context.live_broker_epochs[id]:
-            return StaleBrokerEpochError.code, ()
+            return errors.StaleBrokerEpochError.code, ()
         context.shutting_down_broker_ids.add(id)
         led: list[TopicPartition] = []
         followed: list[TopicPartition] = []
@@ -546,9 +539,9 @@ class KafkaController:
     def _process_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int, int]:
         epoch = self.context.live_broker_epochs.get(broker_id)
         if epoch is None:
-            return BrokerIdNotRegisteredError.code, -1, 0
+            return errors.BrokerIdNotRegisteredError.code, -1, 0
         if epoch != broker_epoch:
-            return StaleBrokerEpochError.code, -1, 0
+            return errors.StaleBrokerEpochError.code, -1, 0
         return 0, *self.store.allocate_producer_ids(broker_id)
 
     # --- for faults and reports --------------------------------------------------------------------------------------

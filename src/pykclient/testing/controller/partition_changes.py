@@ -9,20 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pykclient.errors import (
-    FencedLeaderEpochError,
-    IneligibleReplicaError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    InvalidUpdateVersionError,
-    NoReassignmentInProgressError,
-    NotControllerError,
-    OperationNotAttemptedError,
-    StaleBrokerEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from pykclient.testing.controller.admin_manager import validate_manual_assignment
 from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
@@ -79,13 +66,13 @@ class AlterPartitionHandler:
         self._events.put_if_active(
             "AlterPartitionReceived",
             lambda: self._process(request, version, respond),
-            lambda: respond(AlterPartitionResponse(error_code=NotControllerError.code)),
+            lambda: respond(AlterPartitionResponse(error_code=errors.NotControllerError.code)),
         )
 
     def _process(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
         context = self._context
         if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
-            respond(AlterPartitionResponse(error_code=StaleBrokerEpochError.code))
+            respond(AlterPartitionResponse(error_code=errors.StaleBrokerEpochError.code))
             return
         response = AlterPartitionResponse()
         wanted = self._wanted(request, version, response)
@@ -99,7 +86,7 @@ class AlterPartitionHandler:
                 outcomes[topic_partition] = verdict
         updated, refused = self._store.update_leader_and_isr(accepted, context.epoch, context.epoch_version)
         for topic_partition in refused:
-            outcomes[topic_partition] = InvalidUpdateVersionError.code
+            outcomes[topic_partition] = errors.InvalidUpdateVersionError.code
         for topic_partition, state in updated.items():
             outcomes[topic_partition] = state
             context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
@@ -124,7 +111,7 @@ class AlterPartitionHandler:
             if name is None:
                 unknown = [
                     AlterPartitionResponse.PartitionData(
-                        partition_index=partition.partition_index, error_code=UnknownTopicIdError.code
+                        partition_index=partition.partition_index, error_code=errors.UnknownTopicIdError.code
                     )
                     for partition in topic.partitions
                 ]
@@ -154,21 +141,21 @@ class AlterPartitionHandler:
         context = self._context
         info = context.leadership.get(topic_partition)
         if info is None or context.is_topic_queued_up_for_deletion(topic_partition.topic):
-            return UnknownTopicOrPartitionError.code
+            return errors.UnknownTopicOrPartitionError.code
         current = info.leader_and_isr
         if state.partition_epoch > current.partition_epoch or state.leader_epoch > current.leader_epoch:
             # The leader knows more than this controller, so this controller was replaced.
-            return NotControllerError.code
+            return errors.NotControllerError.code
         if state.leader_epoch < current.leader_epoch:
-            return FencedLeaderEpochError.code
+            return errors.FencedLeaderEpochError.code
         if state.equals_allow_stale_partition_epoch(current):
             return current
         if state.partition_epoch < current.partition_epoch:
-            return InvalidUpdateVersionError.code
+            return errors.InvalidUpdateVersionError.code
         if state.leader_recovery_state == RECOVERING and (
             len(state.isr) > 1 or current.leader_recovery_state == RECOVERED
         ):
-            return InvalidRequestError.code
+            return errors.InvalidRequestError.code
         ineligible = [
             id
             for id in state.isr
@@ -179,8 +166,8 @@ class AlterPartitionHandler:
                 "Controller: refused the ISR %s of %s, as %s are not eligible", state.isr, topic_partition, ineligible
             )
             if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                return IneligibleReplicaError.code
-            return OperationNotAttemptedError.code
+                return errors.IneligibleReplicaError.code
+            return errors.OperationNotAttemptedError.code
         return None
 
     def _fill(
@@ -243,7 +230,7 @@ class PartitionReassigner:
             respond(NONE, outcomes)
 
         self._events.put_if_active(
-            "ApiPartitionReassignment", process, lambda: respond((NotControllerError.code, None), {})
+            "ApiPartitionReassignment", process, lambda: respond((errors.NotControllerError.code, None), {})
         )
 
     def _alter(
@@ -253,24 +240,24 @@ class PartitionReassigner:
         current = context.assignment(topic_partition)
         topic, index = topic_partition
         if topic not in context.assignments or context.is_topic_queued_up_for_deletion(topic):
-            return UnknownTopicOrPartitionError.code, f"Unable to find a topic named {topic}."
+            return errors.UnknownTopicOrPartitionError.code, f"Unable to find a topic named {topic}."
         if not current.replicas:
-            return UnknownTopicOrPartitionError.code, f"Unable to find partition {topic}:{index}."
+            return errors.UnknownTopicOrPartitionError.code, f"Unable to find partition {topic}:{index}."
         if target is not None:
             try:
                 validate_manual_assignment(context.live_brokers, target, None)
-            except InvalidReplicaAssignmentError as error:
+            except errors.InvalidReplicaAssignmentError as error:
                 return error.code, str(error)
             count = len(current.origin_replicas)
             if len(target) != count and not allow_replication_factor_change:
                 message = f"The replication factor is changed from {count} to {len(target)}"
-                return InvalidReplicationFactorError.code, message
+                return errors.InvalidReplicationFactorError.code, message
             if current != ReplicaAssignment(tuple(target)):
                 self._on_partition_reassignment(topic_partition, current.reassign_to(tuple(target)))
         elif current.is_being_reassigned:
             self._on_partition_reassignment(topic_partition, current.reassign_to(current.origin_replicas))
         else:
-            return NoReassignmentInProgressError.code, None
+            return errors.NoReassignmentInProgressError.code, None
         return NONE
 
     def in_progress(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:

@@ -9,15 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pykclient.errors import (
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
-    InvalidTopicError,
-    KafkaError,
-    NotControllerError,
-    PreferredLeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors
 from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
 
@@ -155,7 +147,7 @@ def leader_is(id: int) -> ElectionStrategy:
     return elect
 
 
-class StateChangeFailedError(KafkaError):
+class StateChangeFailedError(errors.KafkaError):
     """A partition cannot change its state, because no replica can be elected (Java: StateChangeFailedException)."""
 
 
@@ -463,7 +455,7 @@ class ReplicaElector:
         self._events.put_if_active(
             "ReplicaLeaderElection",
             lambda: respond(0, self._elect(partitions, election_type)),
-            lambda: respond(NotControllerError.code, {}),
+            lambda: respond(errors.NotControllerError.code, {}),
         )
 
     def _elect(
@@ -475,18 +467,22 @@ class ReplicaElector:
         for topic_partition in context.all_partitions() if partitions is None else partitions:
             leader = context.leader(topic_partition)
             if leader is None:
-                outcomes[topic_partition] = UnknownTopicOrPartitionError.code, self._missing(topic_partition)
+                outcomes[topic_partition] = errors.UnknownTopicOrPartitionError.code, self._missing(topic_partition)
             elif context.is_topic_queued_up_for_deletion(topic_partition.topic):
-                outcomes[topic_partition] = InvalidTopicError.code, "The topic is being deleted"
+                outcomes[topic_partition] = errors.InvalidTopicError.code, "The topic is being deleted"
             elif self._is_needed(topic_partition, leader, election_type):
                 electable.append(topic_partition)
             else:
                 outcomes[topic_partition] = (
-                    ElectionNotNeededError.code,
+                    errors.ElectionNotNeededError.code,
                     "Leader election not needed for topic partition.",
                 )
         strategy = leader_for_preferred_replica if election_type == PREFERRED else leader_for_offline(_always)
-        failure = PreferredLeaderNotAvailableError if election_type == PREFERRED else EligibleLeadersNotAvailableError
+        failure = (
+            errors.PreferredLeaderNotAvailableError
+            if election_type == PREFERRED
+            else errors.EligibleLeadersNotAvailableError
+        )
         for topic_partition, outcome in self._partition_state_machine.handle_state_changes(
             electable, PartitionState.ONLINE, strategy
         ).items():

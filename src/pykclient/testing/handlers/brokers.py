@@ -44,13 +44,21 @@ if TYPE_CHECKING:
     from pykclient.testing.broker import Broker
     from pykclient.testing.request_channel import Request
 
+
+def _check_order(
+    broker: Broker, request: Request, body: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+) -> None:
+    changes = broker.replica_manager.state_changes
+    changes.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+
+
 # --- LEADER_AND_ISR --------------------------------------------------------------------------------------------------
 
 
 # the controller is of the same release as this broker
 @serves(ApiKeys.LEADER_AND_ISR, (5, 7), is_broker_only=True)
 def handle_leader_and_isr(broker: Broker, request: Request, body: LeaderAndIsrRequest) -> None:
-    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+    _check_order(broker, request, body)
     request.respond(broker.replica_manager.become_leader_or_follower(body))
 
 
@@ -60,7 +68,7 @@ def handle_leader_and_isr(broker: Broker, request: Request, body: LeaderAndIsrRe
 # the controller is of the same release as this broker
 @serves(ApiKeys.STOP_REPLICA, (3, 4), is_broker_only=True)
 def handle_stop_replica(broker: Broker, request: Request, body: StopReplicaRequest) -> None:
-    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+    _check_order(broker, request, body)
     request.respond(broker.replica_manager.stop_replicas(body))
 
 
@@ -74,8 +82,9 @@ def handle_update_metadata(broker: Broker, request: Request, body: UpdateMetadat
     Requests of an old controller, those meant for the broker before a restart, and those that the controller's later
     requests have overtaken are rejected.
     """
-    broker.replica_manager.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)
-    broker.replica_manager.check_order(body.controller_epoch, body.broker_epoch, request.header.correlation_id)
+    changes = broker.replica_manager.state_changes
+    changes.check_controller(body.controller_id, body.controller_epoch, body.broker_epoch)
+    _check_order(broker, request, body)
     broker.metadata_cache.update_metadata(body)
     request.respond(UpdateMetadataResponse())
 

@@ -8,19 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pykclient import topic_names
-from pykclient.errors import (
-    InvalidRequestError,
-    InvalidTopicError,
-    LeaderNotAvailableError,
-    MismatchedEndpointTypeError,
-    ReplicaNotAvailableError,
-    TopicAuthorizationError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedEndpointTypeError,
-    UnsupportedVersionError,
-)
+from pykclient import errors, topic_names
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -64,7 +52,7 @@ def handle_api_versions(broker: Broker, request: Request, body: ApiVersionsReque
     if request.api_version >= _FIRST_WITH_SOFTWARE_NAME:
         for given in (body.client_software_name, body.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(given):
-                raise InvalidRequestError(f"a client's software cannot be called {given!r}")
+                raise errors.InvalidRequestError(f"a client's software cannot be called {given!r}")
     # Brokers without a plug-in that receives metrics do not offer telemetry.
     response = api_versions_response(ApiVersionManager.of(broker), broker.cluster.telemetry is not None)
     if request.api_version >= _FIRST_WITH_FEATURES and broker.profile.has_features:
@@ -109,7 +97,7 @@ def _add_features(response: ApiVersionsResponse, features: FinalizedFeatures, ve
 def unsupported_version_response(versions: ApiVersionManager) -> ApiVersionsResponse:
     """Return the response, always in version 0, to a request in an unsupported version."""
     served = versions.versions(ApiKeys.API_VERSIONS)
-    response = ApiVersionsResponse(error_code=UnsupportedVersionError.code)
+    response = ApiVersionsResponse(error_code=errors.UnsupportedVersionError.code)
     # Releases before 2.4 do not list their versions in this response; clients then try version 0.
     if served is not None and served[1] >= _FIRST_WITH_SOFTWARE_NAME:
         response.api_keys.append(
@@ -136,7 +124,7 @@ def handle_metadata(broker: Broker, request: Request, body: MetadataRequest) -> 
     topics = _topics(broker, request, snapshot, body)
     if version >= 8 and body.include_topic_authorized_operations:
         for topic in topics:
-            if topic.name is not None and topic.error_code != TopicAuthorizationError.code:
+            if topic.name is not None and topic.error_code != errors.TopicAuthorizationError.code:
                 topic.topic_authorized_operations = auth.authorized_operations(request, acls.TOPIC, topic.name)
     response = MetadataResponse(
         brokers=[
@@ -170,9 +158,9 @@ def _topics(
         return [_topic(snapshot, topic, version) for topic in snapshot.partition_states if topic in names]
     for wanted in body.topics:
         if wanted.name is None and version < _FIRST_VERSION_WITH_TOPIC_IDS:
-            raise InvalidRequestError(f"Topic name can not be null for version {version}")
+            raise errors.InvalidRequestError(f"Topic name can not be null for version {version}")
         if wanted.topic_id != ZERO_UUID and version < _FIRST_VERSION_WITH_TOPIC_IDS:
-            raise InvalidRequestError(f"Topic IDs are not supported in requests for version {version}")
+            raise errors.InvalidRequestError(f"Topic IDs are not supported in requests for version {version}")
     ids = [wanted.topic_id for wanted in body.topics if wanted.topic_id != ZERO_UUID]
     if ids:
         return [_topic_of_id(broker, request, snapshot, topic_id) for topic_id in dict.fromkeys(ids)]
@@ -191,20 +179,20 @@ def _topics(
             found += broker.auto_topic_creation.create_topics(creatable)
     else:
         found += [_missing_topic(name) for name in missing]
-    return found + [_MetadataTopic(error_code=TopicAuthorizationError.code, name=name) for name in denied]
+    return found + [_MetadataTopic(error_code=errors.TopicAuthorizationError.code, name=name) for name in denied]
 
 
 def _topic_of_id(broker: Broker, request: Request, snapshot: MetadataSnapshot, topic_id: UUID) -> _MetadataTopic:
     name = snapshot.topic_names.get(topic_id)
     if name is None:
-        return _MetadataTopic(error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id)
+        return _MetadataTopic(error_code=errors.UnknownTopicIdError.code, name=None, topic_id=topic_id)
     if not broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name):
-        return _MetadataTopic(error_code=TopicAuthorizationError.code, name=None, topic_id=topic_id)
+        return _MetadataTopic(error_code=errors.TopicAuthorizationError.code, name=None, topic_id=topic_id)
     return _topic(snapshot, name, request.api_version)
 
 
 def _missing_topic(name: str) -> _MetadataTopic:
-    error = UnknownTopicOrPartitionError if topic_names.is_valid(name) else InvalidTopicError
+    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
     return _MetadataTopic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
 
 
@@ -229,11 +217,11 @@ def _metadata_partition(snapshot: MetadataSnapshot, state: PartitionState, versi
         replicas = [id for id in replicas if id in alive]
         isr = [id for id in isr if id in alive]
         if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
-            code = ReplicaNotAvailableError.code
+            code = errors.ReplicaNotAvailableError.code
     leader = state.leader
     if leader not in alive:
         leader = -1
-        code = LeaderNotAvailableError.code
+        code = errors.LeaderNotAvailableError.code
     return _MetadataPartition(
         error_code=code,
         partition_index=state.partition_index,
@@ -268,7 +256,7 @@ def handle_describe_topic_partitions(broker: Broker, request: Request, body: Des
     for name in _names(snapshot, body):
         if not broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name):
             if body.topics:
-                denied.append(_DescribedTopic(error_code=TopicAuthorizationError.code, name=name))
+                denied.append(_DescribedTopic(error_code=errors.TopicAuthorizationError.code, name=name))
             continue
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -310,16 +298,16 @@ def _names(snapshot: MetadataSnapshot, body: DescribeTopicPartitionsRequest) -> 
     if cursor is None:
         return sorted(wanted)
     if body.topics and cursor.topic_name not in wanted:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
         )
     if cursor.partition_index < 0:
-        raise InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
+        raise errors.InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
     return sorted(name for name in wanted if name >= cursor.topic_name)
 
 
 def _missing_described(name: str, authorized_operations: int) -> _DescribedTopic:
-    error = UnknownTopicOrPartitionError if topic_names.is_valid(name) else InvalidTopicError
+    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
     return _DescribedTopic(
         error_code=error.code,
         name=name,
@@ -352,11 +340,11 @@ _CONTROLLERS: Final = 2
 def handle_describe_cluster(broker: Broker, request: Request, body: DescribeClusterRequest) -> None:
     """Respond with this broker's metadata. Requests for a quorum's controllers are rejected."""
     if body.endpoint_type == _CONTROLLERS:
-        raise MismatchedEndpointTypeError(
+        raise errors.MismatchedEndpointTypeError(
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         )
     if body.endpoint_type != _BROKERS:
-        raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {body.endpoint_type}")
+        raise errors.UnsupportedEndpointTypeError(f"Unsupported endpoint type {body.endpoint_type}")
     snapshot = broker.metadata_cache.snapshot
     response = DescribeClusterResponse(
         cluster_id=broker.cluster.config.cluster_id,
@@ -383,7 +371,7 @@ def handle_get_telemetry_subscriptions(
     """Respond with the subscription. Without a receiver, the API is not offered."""
     receiver = broker.cluster.telemetry
     if receiver is None:
-        raise UnsupportedVersionError
+        raise errors.UnsupportedVersionError
     request.respond(
         GetTelemetrySubscriptionsResponse(
             client_instance_id=receiver.new_instance(body.client_instance_id),
@@ -405,7 +393,7 @@ def handle_push_telemetry(broker: Broker, request: Request, body: PushTelemetryR
     """Pass the metrics to the receiver. Without one, the API is not offered."""
     receiver = broker.cluster.telemetry
     if receiver is None:
-        raise UnsupportedVersionError
+        raise errors.UnsupportedVersionError
     receiver.push(
         request.header.client_id or "",
         body.client_instance_id,

@@ -6,15 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    TopicAuthorizationError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnstableOffsetCommitError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest
@@ -39,7 +31,7 @@ if TYPE_CHECKING:
 #: From this version on, topics are named by their ids (KIP-848).
 _TOPIC_IDS = 10
 
-_NO_PARTITION: Final = UnknownTopicOrPartitionError.code
+_NO_PARTITION: Final = errors.UnknownTopicOrPartitionError.code
 
 
 @serves(ApiKeys.OFFSET_COMMIT, (0, 10))
@@ -48,7 +40,7 @@ def handle_offset_commit(broker: Broker, request: Request, body: OffsetCommitReq
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)
     use_topic_ids = request.api_version >= _TOPIC_IDS
-    unknown = UnknownTopicIdError if use_topic_ids else UnknownTopicOrPartitionError
+    unknown = errors.UnknownTopicIdError if use_topic_ids else errors.UnknownTopicOrPartitionError
     cache = broker.metadata_cache
     wall_ms = broker.loop.wall_ms
     expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
@@ -87,14 +79,14 @@ def handle_offset_commit(broker: Broker, request: Request, body: OffsetCommitReq
             if name is None:
                 raise unknown
             if name in denied:
-                raise TopicAuthorizationError
+                raise errors.TopicAuthorizationError
             return {"error_code": error_codes.get(TopicPartition(name, one.partition_index), _NO_PARTITION)}
 
         answer_partitions(request, body, answer)
 
     try:
         broker.group_coordinator.commit_offsets(body, request.api_version, offsets, respond)
-    except BrokerError as error:
+    except errors.BrokerError as error:
         respond(dict.fromkeys(offsets, error.code))
 
 
@@ -116,7 +108,7 @@ def handle_txn_offset_commit(broker: Broker, request: Request, body: TxnOffsetCo
     auth.check_group(request, acls.READ, body.group_id)
     authorized = auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
     denied = {
-        TopicPartition(topic.name, one.partition_index): TopicAuthorizationError.code
+        TopicPartition(topic.name, one.partition_index): errors.TopicAuthorizationError.code
         for topic in body.topics
         if topic.name not in authorized
         for one in topic.partitions
@@ -146,8 +138,8 @@ def handle_txn_offset_commit(broker: Broker, request: Request, body: TxnOffsetCo
             one: TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
         ) -> Mapping[str, object]:
             code = codes.get(TopicPartition(topic.name, one.partition_index), _NO_PARTITION)
-            if code == CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
-                code = CoordinatorNotAvailableError.code
+            if code == errors.CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
+                code = errors.CoordinatorNotAvailableError.code
             return {"error_code": code}
 
         answer_partitions(request, body, answer)
@@ -162,7 +154,7 @@ def handle_txn_offset_commit(broker: Broker, request: Request, body: TxnOffsetCo
         return
     try:
         broker.group_coordinator.commit_transactional_offsets(body, operation, offsets, respond)
-    except BrokerError as error:
+    except errors.BrokerError as error:
         respond(dict.fromkeys(offsets, error.code))
 
 
@@ -297,7 +289,7 @@ def _fetch(
             group.topics = [
                 _topic(topic, name, offsets)
                 if name is None or name in authorized
-                else _failed_topic(topic, TopicAuthorizationError.code)
+                else _failed_topic(topic, errors.TopicAuthorizationError.code)
                 for topic, name in zip(asked.topics, names, strict=True)
             ]
         if unstable:
@@ -316,7 +308,7 @@ def _fetch(
             member_id=asked.member_id,
             member_epoch=asked.member_epoch,
         )
-    except BrokerError as error:
+    except errors.BrokerError as error:
         fetched(error.code, {}, ())
 
 
@@ -324,7 +316,7 @@ def _mark_unstable(group: Group, names: list[str | None] | list[str], unstable: 
     """Replace the offsets that open transactions may change by an error, after which the consumer asks again."""
     for topic, name in zip(group.topics, names, strict=True):
         topic.partitions = [
-            _no_offset(one.partition_index, UnstableOffsetCommitError.code)
+            _no_offset(one.partition_index, errors.UnstableOffsetCommitError.code)
             if name is not None and TopicPartition(name, one.partition_index) in unstable
             else one
             for one in topic.partitions
@@ -333,7 +325,7 @@ def _mark_unstable(group: Group, names: list[str | None] | list[str], unstable: 
 
 def _topic(asked: RequestTopics, name: str | None, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Topics:
     if name is None:
-        return _failed_topic(asked, UnknownTopicIdError.code)
+        return _failed_topic(asked, errors.UnknownTopicIdError.code)
     return Topics(
         name=asked.name,
         topic_id=asked.topic_id,
@@ -396,7 +388,7 @@ def handle_offset_delete(broker: Broker, request: Request, body: OffsetDeleteReq
             topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, one: OffsetDeleteRequest.OffsetDeleteRequestPartition
         ) -> Mapping[str, object]:
             if topic.name not in authorized:
-                raise TopicAuthorizationError
+                raise errors.TopicAuthorizationError
             return {"error_code": error_codes.get(TopicPartition(topic.name, one.partition_index), _NO_PARTITION)}
 
         answer_partitions(request, body, answer)

@@ -7,15 +7,7 @@ from collections.abc import Callable, Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorNotAvailableError,
-    GroupAuthorizationError,
-    GroupIdNotFoundError,
-    InconsistentGroupProtocolError,
-    InvalidRequestError,
-    TopicAuthorizationError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -105,7 +97,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> C
         elif key_type == _TRANSACTION:
             broker.auth.check_transactional_id(request, acls.DESCRIBE, key)
         node = request.advertised(_find(broker, request.api_version, key_type, key))
-    except BrokerError as error:
+    except errors.BrokerError as error:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=str(error))
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_message="")
 
@@ -117,18 +109,18 @@ def _find(broker: Broker, api_version: int, key_type: int, key: str) -> Node:
         topic, partition = TRANSACTION_STATE_TOPIC_NAME, broker.transaction_coordinator.partition_for(key)
     elif key_type == _SHARE_KEY:
         if api_version < _WITH_SHARE_PARTITIONS or not _SHARE_PARTITION_KEY.fullmatch(key):
-            raise InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
+            raise errors.InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
         topic, partition = SHARE_GROUP_STATE_TOPIC_NAME, broker.share_coordinator.partition_for(key)
     else:
-        raise InvalidRequestError(f"there are no coordinators of type {key_type}")
+        raise errors.InvalidRequestError(f"there are no coordinators of type {key_type}")
     cache = broker.metadata_cache
     if not cache.contains(topic):
         broker.auto_topic_creation.create_topics([topic])
-        raise CoordinatorNotAvailableError(f"{topic} is being created")
+        raise errors.CoordinatorNotAvailableError(f"{topic} is being created")
     tp = TopicPartition(topic, partition)
     node = cache.snapshot.leader(tp)
     if node is None:
-        raise CoordinatorNotAvailableError(f"{tp} has no leader")
+        raise errors.CoordinatorNotAvailableError(f"{tp} has no leader")
     return node
 
 
@@ -169,7 +161,7 @@ def handle_sync_group(broker: Broker, request: Request, body: SyncGroupRequest) 
     """Respond once the leader's assignment is stored."""
     broker.auth.check_group(request, acls.READ, body.group_id)
     if request.api_version >= _NAMES_PROTOCOL and (body.protocol_type is None or body.protocol_name is None):
-        raise InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")
+        raise errors.InconsistentGroupProtocolError("protocol type and name belong into a SyncGroup request")
     broker.group_coordinator.sync_group(body, request.respond)
 
 
@@ -231,7 +223,7 @@ def handle_describe_groups(broker: Broker, request: Request, body: DescribeGroup
     groups = []
     for group_id in body.groups:
         if not broker.auth.authorize(request, acls.DESCRIBE, acls.GROUP, group_id):
-            groups.append(_DescribedGroup(group_id=group_id, error_code=GroupAuthorizationError.code))
+            groups.append(_DescribedGroup(group_id=group_id, error_code=errors.GroupAuthorizationError.code))
             continue
         described = _describe_classic_group(broker, group_id, request.api_version)
         if body.include_authorized_operations and not described.error_code:
@@ -244,11 +236,11 @@ def _describe_classic_group(broker: Broker, group_id: str, version: int) -> _Des
     dead = group_state.DEAD.name
     try:
         group = broker.group_coordinator.describe_group(group_id)
-    except GroupIdNotFoundError as error:
+    except errors.GroupIdNotFoundError as error:
         if version >= _TELLS_MISSING_GROUP:
             return _DescribedGroup(group_id=group_id, group_state=dead, error_code=error.code, error_message=str(error))
         return _DescribedGroup(group_id=group_id, group_state=dead)
-    except BrokerError as error:
+    except errors.BrokerError as error:
         return _DescribedGroup(group_id=group_id, error_code=error.code)
     # Members' metadata is shown only when the protocol is settled.
     protocol = group.protocol_name if group.state is group_state.STABLE else None
@@ -320,12 +312,12 @@ def respond_with_groups(
             auth.check_group(request, acls.DESCRIBE, group_id)
             described, topics = describe(group_id)
             if auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics) != topics:
-                raise TopicAuthorizationError(
+                raise errors.TopicAuthorizationError(
                     "The group has described topic(s) that the client is not authorized to describe."
                 )
             if body.include_authorized_operations:
                 described.authorized_operations = auth.authorized_operations(request, acls.GROUP, group_id)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             described = response_class.DescribedGroup(
                 group_id=group_id, error_code=error.code, error_message=str(error)
             )
@@ -431,5 +423,5 @@ def handle_delete_groups(broker: Broker, request: Request, body: DeleteGroupsReq
         try:
             broker.auth.check_group(request, acls.DELETE, group_id)
             broker.group_coordinator.delete_group(group_id, partial(deleted, group_id))
-        except BrokerError as error:
+        except errors.BrokerError as error:
             deleted(group_id, error.code)

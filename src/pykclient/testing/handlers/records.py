@@ -7,21 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
-from pykclient.errors import (
-    BrokerError,
-    FencedLeaderEpochError,
-    InvalidRecordError,
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    NotLeaderOrFollowerError,
-    OffsetNotAvailableError,
-    TopicAuthorizationError,
-    TransactionalIdAuthorizationError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedCompressionTypeError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -124,7 +110,7 @@ def down_convert(
                 if batch.is_control_batch:
                     continue
                 if batch.compression_type is CompressionType.ZSTD:
-                    raise UnsupportedCompressionTypeError(
+                    raise errors.UnsupportedCompressionTypeError(
                         f"a batch at offset {batch.base_offset} is compressed with zstd, which format v{to_magic} "
                         "does not have; readers need fetch version 10 or newer"
                     )
@@ -203,12 +189,12 @@ def handle_produce(broker: Broker, request: Request, body: ProduceRequest) -> No
             topic_partition = TopicPartition(name or str(topic.topic_id), data.index)
             try:
                 if name is None:
-                    raise UnknownTopicIdError(f"broker {broker.id} knows of no topic with id {topic.topic_id}")
+                    raise errors.UnknownTopicIdError(f"broker {broker.id} knows of no topic with id {topic.topic_id}")
                 auth.check_topic(request, acls.WRITE, name)
                 entries[topic_partition] = records = _validated(data.records, version)
                 if version >= _PRODUCE_WITH_V2 and _is_transactional(records):
                     transactional[topic_partition] = _first_batch(records)
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 refused[topic_partition] = _partition_error(data.index, error.code, str(error))
 
     def respond(responses: dict[TopicPartition, PartitionResponse]) -> None:
@@ -235,7 +221,7 @@ def handle_produce(broker: Broker, request: Request, body: ProduceRequest) -> No
         if version >= _PRODUCE_WITH_LEADERS:
             nodes: dict[int, Node] = {}
             for tp, response in responses.items():
-                if response.error_code == NotLeaderOrFollowerError.code:
+                if response.error_code == errors.NotLeaderOrFollowerError.code:
                     response.current_leader = leader_of(broker, tp, nodes, ProduceResponse.LeaderIdAndEpoch)
             answer.node_endpoints = node_endpoints(request, nodes, ProduceResponse.NodeEndpoint)
         request.respond(answer)
@@ -264,7 +250,9 @@ def _append_transactional(
         TransactionalIdAuthorizationError: the request does not say which transaction it is about.
     """
     if body.transactional_id is None:
-        raise TransactionalIdAuthorizationError("a produce request with transactional records needs a transactional id")
+        raise errors.TransactionalIdAuthorizationError(
+            "a produce request with transactional records needs a transactional id"
+        )
     operation = TransactionSupportedOperation.DEFAULT_ERROR
     if version >= _FIRST_VERSION_WITH_ADDING:
         operation = TransactionSupportedOperation.ADD_PARTITION
@@ -312,23 +300,27 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
         UnsupportedCompressionTypeError: zstd, which readers of that age do not know.
     """
     if records is None:
-        raise InvalidRecordError(f"a produce request of version {version} must have records for each partition")
+        raise errors.InvalidRecordError(f"a produce request of version {version} must have records for each partition")
     if version < _PRODUCE_WITH_V2:
         return records
     size = len(records)
     batch_size = LOG_OVERHEAD + int.from_bytes(records[_SIZE], "big", signed=True)
     if size <= MAGIC_OFFSET or batch_size > size:
-        raise InvalidRecordError(f"a produce request of version {version} must have a whole batch for each partition")
+        raise errors.InvalidRecordError(
+            f"a produce request of version {version} must have a whole batch for each partition"
+        )
     if records[MAGIC_OFFSET] != MAGIC_VALUE_V2:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"a produce request of version {version} may have batches of format v2 only, not v{records[MAGIC_OFFSET]}"
         )
     if batch_size < size:
-        raise InvalidRecordError(f"a produce request of version {version} may have one batch only for each partition")
+        raise errors.InvalidRecordError(
+            f"a produce request of version {version} may have one batch only for each partition"
+        )
     if size >= RECORD_BATCH_OVERHEAD:
         attributes = records[_ATTRIBUTES]
         if version < _PRODUCE_WITH_ZSTD and attributes & _CODEC == CompressionType.ZSTD.id:
-            raise UnsupportedCompressionTypeError(
+            raise errors.UnsupportedCompressionTypeError(
                 f"a produce request of version {version} may not be compressed with zstd, version "
                 f"{_PRODUCE_WITH_ZSTD} may"
             )
@@ -488,16 +480,16 @@ def _error_before_reading(
     """
     topic_partition = fetch.topic_partition
     if not topic_partition.topic:
-        return UnknownTopicIdError.code
+        return errors.UnknownTopicIdError.code
     if authorized is not None and topic_partition.topic not in authorized:
-        return TopicAuthorizationError.code
+        return errors.TopicAuthorizationError.code
     partition = broker.replica_manager.partition(topic_partition)
     if partition is None and broker.metadata_cache.partition_info(topic_partition) is None:
-        return UnknownTopicOrPartitionError.code
+        return errors.UnknownTopicOrPartitionError.code
     if version < _FETCH_WITH_ZSTD:
         log = None if partition is None else partition.log
         if log is not None and log.config.compression_type == CompressionType.ZSTD.name:
-            return UnsupportedCompressionTypeError.code
+            return errors.UnsupportedCompressionTypeError.code
     return 0
 
 
@@ -530,8 +522,8 @@ def _respond(
             _down_convert(data, fetch, version)
         answer = _partition_data(index, data)
         if version >= _FETCH_WITH_LEADERS and data.error_code in (
-            NotLeaderOrFollowerError.code,
-            FencedLeaderEpochError.code,
+            errors.NotLeaderOrFollowerError.code,
+            errors.FencedLeaderEpochError.code,
         ):
             answer.current_leader = leader_of(broker, fetch.topic_partition, nodes, FetchResponse.LeaderIdAndEpoch)
         topic.partitions.append(answer)
@@ -572,7 +564,7 @@ def _down_convert(data: FetchPartitionData, fetch: PartitionFetch, version: int)
     magic = MAGIC_VALUE_V1 if version >= _FIRST_VERSION_WITH_V1 else MAGIC_VALUE_V0
     try:
         data.records = down_convert(data.records, magic, fetch.fetch_offset, fetch.max_bytes).records
-    except BrokerError as error:
+    except errors.BrokerError as error:
         data.error_code = error.code
         data.records = ()
 
@@ -604,9 +596,9 @@ def handle_list_offsets(broker: Broker, request: Request, body: ListOffsetsReque
         topic_partition = TopicPartition(topic.name, one.partition_index)
         broker.auth.check_topic(request, acls.DESCRIBE, topic.name)
         if asked[topic_partition] > 1:
-            raise InvalidRequestError(f"{topic_partition} is in the request twice")
+            raise errors.InvalidRequestError(f"{topic_partition} is in the request twice")
         if one.timestamp < 0 and version < _SINCE.get(one.timestamp, version + 1):
-            raise UnsupportedVersionError(f"version {version} does not have timestamp {one.timestamp}")
+            raise errors.UnsupportedVersionError(f"version {version} does not have timestamp {one.timestamp}")
         if version == 0:
             return {"old_style_offsets": _legacy_offsets(broker, body.replica_id, topic_partition, one)}
         try:
@@ -616,9 +608,9 @@ def handle_list_offsets(broker: Broker, request: Request, body: ListOffsetsReque
                 one.current_leader_epoch,
                 fetch_only_from_leader=body.replica_id != _DEBUGGING_REPLICA,
             )
-        except OffsetNotAvailableError:
+        except errors.OffsetNotAvailableError:
             if version < 5:  # older clients do not know this error (KIP-207)
-                raise LeaderNotAvailableError from None
+                raise errors.LeaderNotAvailableError from None
             raise
         if found is None:
             return {}
@@ -657,7 +649,7 @@ def handle_offset_for_leader_epoch(broker: Broker, request: Request, body: Offse
         one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
     ) -> Mapping[str, object]:
         if topic.topic not in authorized:
-            raise TopicAuthorizationError
+            raise errors.TopicAuthorizationError
         partition = broker.replica_manager.get_partition_or_raise(TopicPartition(topic.topic, one.partition))
         found = partition.last_offset_for_leader_epoch(
             one.current_leader_epoch, one.leader_epoch, fetch_only_from_leader=True
@@ -688,10 +680,10 @@ def handle_delete_records(broker: Broker, request: Request, body: DeleteRecordsR
             topic: DeleteRecordsRequest.DeleteRecordsTopic, one: DeleteRecordsRequest.DeleteRecordsPartition
         ) -> Mapping[str, object]:
             if topic.name not in authorized:
-                raise TopicAuthorizationError
+                raise errors.TopicAuthorizationError
             result = results.get(TopicPartition(topic.name, one.partition_index))
             if result is None:
-                raise UnknownTopicOrPartitionError
+                raise errors.UnknownTopicOrPartitionError
             return {"low_watermark": result.low_watermark, "error_code": result.error_code}
 
         answer_partitions(request, body, answer, low_watermark=-1)
@@ -712,7 +704,7 @@ def handle_describe_producers(broker: Broker, request: Request, body: DescribePr
     def answer(topic: DescribeProducersRequest.TopicRequest, index: int) -> Mapping[str, object]:
         broker.auth.check_topic(request, acls.READ, topic.name)
         if not broker.metadata_cache.contains(topic.name):
-            raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
+            raise errors.UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
         partition = broker.replica_manager.get_partition_or_raise(TopicPartition(topic.name, index))
         producers = [
             DescribeProducersResponse.ProducerState(

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pykclient.errors import (
-    BrokerError,
-    ConfigError,
-    DelegationTokenAuthorizationError,
-    DuplicateResourceError,
-    IllegalSaslStateError,
-    InvalidRequestError,
-    ResourceNotFoundError,
-    SecurityDisabledError,
-    UnacceptableCredentialError,
-    UnsupportedSaslMechanismError,
-)
+from pykclient import errors
 from pykclient.network.authenticator import scram
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_user_scram_credentials import (
@@ -58,7 +47,7 @@ if TYPE_CHECKING:
 
 @serves(ApiKeys.SASL_HANDSHAKE, (0, 1))
 def handle_sasl_handshake(broker: Broker, request: Request, body: object) -> None:
-    raise IllegalSaslStateError("SaslHandshake request received on a connection that does not authenticate now")
+    raise errors.IllegalSaslStateError("SaslHandshake request received on a connection that does not authenticate now")
 
 
 # --- SaslAuthenticate ------------------------------------------------------------------------------------------------
@@ -66,7 +55,9 @@ def handle_sasl_handshake(broker: Broker, request: Request, body: object) -> Non
 
 @serves(ApiKeys.SASL_AUTHENTICATE, (0, 2))
 def handle_sasl_authenticate(broker: Broker, request: Request, body: object) -> None:
-    raise IllegalSaslStateError("SaslAuthenticate request received on a connection that does not authenticate now")
+    raise errors.IllegalSaslStateError(
+        "SaslAuthenticate request received on a connection that does not authenticate now"
+    )
 
 
 # --- AlterUserScramCredentials ---------------------------------------------------------------------------------------
@@ -109,7 +100,7 @@ def handle_alter_user_scram_credentials(
         try:
             _alter(broker.cluster.config.credentials, user, of_user)
             results.append(_AlterUserScramCredentialsResult(user=user))
-        except BrokerError as error:
+        except errors.BrokerError as error:
             results.append(_AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=str(error)))
     request.respond(AlterUserScramCredentialsResponse(results=results))
 
@@ -120,20 +111,20 @@ def _changes(body: AlterUserScramCredentialsRequest) -> list[_Change]:
 
 def _alter(credentials: UserCredentials, user: str, changes: list[_Change]) -> None:
     if not user:
-        raise UnacceptableCredentialError("Username must not be empty")
+        raise errors.UnacceptableCredentialError("Username must not be empty")
     if len({change.mechanism for change in changes}) < len(changes):
-        raise DuplicateResourceError("A user credential cannot be altered twice in the same request")
+        raise errors.DuplicateResourceError("A user credential cannot be altered twice in the same request")
     for change in changes:
         mechanism = MECHANISM_NAMES.get(change.mechanism)
         if mechanism is None:
-            raise UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
+            raise errors.UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
         if isinstance(change, _Deletion):
             if credentials.scram(user, mechanism) is None:
-                raise ResourceNotFoundError("Attempt to delete a user credential that does not exist")
+                raise errors.ResourceNotFoundError("Attempt to delete a user credential that does not exist")
         elif change.iterations < scram.MIN_ITERATIONS:
-            raise UnacceptableCredentialError("Too few iterations")
+            raise errors.UnacceptableCredentialError("Too few iterations")
         elif change.iterations > _MAX_ITERATIONS:
-            raise UnacceptableCredentialError("Too many iterations")
+            raise errors.UnacceptableCredentialError("Too many iterations")
     for change in changes:
         mechanism = MECHANISM_NAMES[change.mechanism]
         if isinstance(change, _Deletion):
@@ -160,9 +151,11 @@ def handle_describe_user_scram_credentials(
     results = []
     for user in dict.fromkeys(asked):
         if asked.count(user) > 1:
-            results.append(_failed(user, DuplicateResourceError.code, "Cannot describe SCRAM credentials twice"))
+            results.append(_failed(user, errors.DuplicateResourceError.code, "Cannot describe SCRAM credentials twice"))
         elif user not in known:
-            results.append(_failed(user, ResourceNotFoundError.code, "Attempt to describe a user that does not exist"))
+            results.append(
+                _failed(user, errors.ResourceNotFoundError.code, "Attempt to describe a user that does not exist")
+            )
         else:
             results.append(_DescribeUserScramCredentialsResult(user=user, credential_infos=_infos(known[user])))
     request.respond(DescribeUserScramCredentialsResponse(results=results))
@@ -194,7 +187,7 @@ def handle_create_delegation_token(broker: Broker, request: Request, body: Creat
         owner = f"{body.owner_principal_type}:{body.owner_principal_name}"
     broker.auth.check_token_request(request)
     if owner != requester and not broker.auth.authorize(request, acls.CREATE_TOKENS, acls.USER, owner):
-        raise DelegationTokenAuthorizationError("Delegation Token authorization failed.")
+        raise errors.DelegationTokenAuthorizationError("Delegation Token authorization failed.")
     broker.check_controller_is_reachable()
     tokens = broker.cluster.delegation_tokens
     renewers = [f"{renewer.principal_type}:{renewer.principal_name}" for renewer in body.renewers]
@@ -302,7 +295,7 @@ def handle_describe_acls(broker: Broker, request: Request, body: DescribeAclsReq
     auth = broker.auth
     auth.check_cluster(request, acls.DESCRIBE)
     if auth.authorizer is None:
-        raise SecurityDisabledError("No Authorizer is configured on the broker")
+        raise errors.SecurityDisabledError("No Authorizer is configured on the broker")
     found = grouped(
         (
             (acl.resource_type, acl.resource_name, acl.pattern_type),
@@ -334,14 +327,14 @@ def handle_create_acls(broker: Broker, request: Request, body: CreateAclsRequest
     auth = broker.auth
     auth.check_cluster(request, acls.ALTER)
     if auth.authorizer is None:
-        raise SecurityDisabledError("No Authorizer is configured.")
+        raise errors.SecurityDisabledError("No Authorizer is configured.")
     broker.check_controller_is_reachable()
     results = []
     for creation in body.creations:
         try:
             broker.cluster.acls.add(_binding(creation))
             results.append(_CreateAclsResult(error_message=None))
-        except BrokerError as error:
+        except errors.BrokerError as error:
             results.append(_CreateAclsResult(error_code=error.code, error_message=str(error)))
     request.respond(CreateAclsResponse(results=results))
 
@@ -354,21 +347,21 @@ def _binding(creation: _Creation) -> acls.AclBinding:
     """
     resource_type, name = creation.resource_type, creation.resource_name
     if resource_type == acls.CLUSTER and name != acls.CLUSTER_NAME:
-        raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {acls.CLUSTER_NAME}")
+        raise errors.InvalidRequestError(f"The only valid name for the CLUSTER resource is {acls.CLUSTER_NAME}")
     if not name:
-        raise InvalidRequestError("Invalid empty resource name")
+        raise errors.InvalidRequestError("Invalid empty resource name")
     if resource_type not in acls.SUPPORTED_OPERATIONS:
-        raise InvalidRequestError(f"Invalid resourceType {resource_type}")
+        raise errors.InvalidRequestError(f"Invalid resourceType {resource_type}")
     if creation.resource_pattern_type not in (acls.LITERAL, acls.PREFIXED):
-        raise InvalidRequestError(f"Invalid patternType {creation.resource_pattern_type}")
+        raise errors.InvalidRequestError(f"Invalid patternType {creation.resource_pattern_type}")
     if creation.operation not in acls.OPERATIONS.values():
-        raise InvalidRequestError(f"Invalid operation {creation.operation}")
+        raise errors.InvalidRequestError(f"Invalid operation {creation.operation}")
     if creation.permission_type not in (acls.ALLOW, acls.DENY):
-        raise InvalidRequestError(f"Invalid permissionType {creation.permission_type}")
+        raise errors.InvalidRequestError(f"Invalid permissionType {creation.permission_type}")
     try:
         acls.check_principal(creation.principal)
-    except ConfigError as error:
-        raise InvalidRequestError(str(error)) from None
+    except errors.ConfigError as error:
+        raise errors.InvalidRequestError(str(error)) from None
     return acls.AclBinding(
         resource_type,
         name,
@@ -392,7 +385,7 @@ def handle_delete_acls(broker: Broker, request: Request, body: DeleteAclsRequest
     auth.check_cluster(request, acls.ALTER)
     authorizer = auth.authorizer
     if authorizer is None:
-        raise SecurityDisabledError("No Authorizer is configured.")
+        raise errors.SecurityDisabledError("No Authorizer is configured.")
     broker.check_controller_is_reachable()
     matching = [authorizer.acls(_filter(wanted)) for wanted in body.filters]
     for acl in {acl for found in matching for acl in found}:

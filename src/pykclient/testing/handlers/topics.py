@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pykclient.errors import (
-    BrokerError,
-    ElectionNotNeededError,
-    InvalidRequestError,
-    KafkaStorageError,
-    NotControllerError,
-    TopicAuthorizationError,
-    TopicDeletionDisabledError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -64,7 +54,9 @@ def handle_create_topics(broker: Broker, request: Request, body: CreateTopicsReq
         results = [_result(broker, request, name, outcome) for name, outcome in outcomes.items()]
         request.respond(CreateTopicsResponse(topics=results))
 
-    denied = {name: TopicOutcome(TopicAuthorizationError("Authorization failed.")) for name in names - authorized}
+    denied = {
+        name: TopicOutcome(errors.TopicAuthorizationError("Authorization failed.")) for name in names - authorized
+    }
     topics = [topic for topic in body.topics if topic.name in authorized]
     broker.controller.admin_manager.create_topics(
         body.timeout_ms, body.validate_only, topics, lambda outcomes: respond({**outcomes, **denied})
@@ -78,7 +70,7 @@ def _result(broker: Broker, request: Request, name: str, outcome: TopicOutcome) 
     if not broker.auth.authorize(request, acls.DESCRIBE_CONFIGS, acls.TOPIC, name):
         result.num_partitions = result.replication_factor = -1
         if request.api_version >= _FIRST_VERSION_WITH_CONFIGS:
-            result.topic_config_error_code = TopicAuthorizationError.code
+            result.topic_config_error_code = errors.TopicAuthorizationError.code
             result.configs = None
         return result
     result.num_partitions = outcome.num_partitions
@@ -130,11 +122,11 @@ def handle_delete_topics(broker: Broker, request: Request, body: DeleteTopicsReq
             name = _name(broker, state, states)
             auth.check_topic(request, acls.DELETE, name)
             ids[name] = state.topic_id
-        except TopicAuthorizationError as error:
+        except errors.TopicAuthorizationError as error:
             # By id, the response does not tell the name of a topic that the client may not describe.
             may_see = state.name is not None or auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name)
             results.append(_failed(name if may_see else None, error, state))
-        except BrokerError as error:
+        except errors.BrokerError as error:
             results.append(_failed(state.name, error, state))
 
     def respond(outcomes: Mapping[str, TopicOutcome]) -> None:
@@ -144,8 +136,8 @@ def handle_delete_topics(broker: Broker, request: Request, body: DeleteTopicsReq
                 results.append(_DeleteTopicsResult(name=name, topic_id=outcome.topic_id))
                 continue
             is_old = request.api_version < _FIRST_VERSION_WITH_DELETION_DISABLED
-            if is_old and isinstance(error, TopicDeletionDisabledError):
-                error = InvalidRequestError("Topic deletion is disabled.")
+            if is_old and isinstance(error, errors.TopicDeletionDisabledError):
+                error = errors.InvalidRequestError("Topic deletion is disabled.")
             results.append(_failed(name, error, DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ids[name])))
         request.respond(DeleteTopicsResponse(responses=results))
 
@@ -162,20 +154,22 @@ def _name(
     """
     if states.count(state) > 1:
         kind = "name" if state.name is not None else "id"
-        raise InvalidRequestError(f"Duplicate topic {kind}.")
+        raise errors.InvalidRequestError(f"Duplicate topic {kind}.")
     if state.name is not None:
         if state.topic_id != ZERO_UUID:
-            raise InvalidRequestError("You may not specify both topic name and topic id.")
+            raise errors.InvalidRequestError("You may not specify both topic name and topic id.")
         return state.name
     if state.topic_id == ZERO_UUID:
-        raise InvalidRequestError("Neither topic name nor id were specified.")
+        raise errors.InvalidRequestError("Neither topic name nor id were specified.")
     name = broker.metadata_cache.topic_name(state.topic_id)
     if name is None:
-        raise UnknownTopicIdError("This server does not host this topic ID.")
+        raise errors.UnknownTopicIdError("This server does not host this topic ID.")
     return name
 
 
-def _failed(name: str | None, error: BrokerError, state: DeleteTopicsRequest.DeleteTopicState) -> _DeleteTopicsResult:
+def _failed(
+    name: str | None, error: errors.BrokerError, state: DeleteTopicsRequest.DeleteTopicState
+) -> _DeleteTopicsResult:
     return _DeleteTopicsResult(name=name, topic_id=state.topic_id, error_code=error.code, error_message=str(error))
 
 
@@ -197,11 +191,11 @@ def handle_create_partitions(broker: Broker, request: Request, body: CreateParti
                 results.append(_CreatePartitionsResult(name=name, error_message=None))
             else:
                 # Like Kafka, which has no text for a missing topic.
-                unknown = isinstance(outcome.error, UnknownTopicOrPartitionError)
+                unknown = isinstance(outcome.error, errors.UnknownTopicOrPartitionError)
                 message = None if unknown else str(outcome.error)
                 results.append(_CreatePartitionsResult(name=name, error_code=outcome.error.code, error_message=message))
         results += [
-            _CreatePartitionsResult(name=name, error_code=TopicAuthorizationError.code, error_message=None)
+            _CreatePartitionsResult(name=name, error_code=errors.TopicAuthorizationError.code, error_message=None)
             for name in dict.fromkeys(topic.name for topic in body.topics)
             if name not in authorized
         ]
@@ -266,7 +260,7 @@ def handle_list_partition_reassignments(
     """Respond, from the controller."""
     broker.auth.check_cluster(request, acls.DESCRIBE)
     if not broker.controller.is_active:
-        raise NotControllerError
+        raise errors.NotControllerError
     wanted = None
     if body.topics is not None:
         wanted = {TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes}
@@ -319,7 +313,7 @@ def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersReq
     """Respond, from the controller, with the result of each partition."""
     broker.auth.check_cluster(request, acls.ALTER)
     if body.election_type not in (PREFERRED, UNCLEAN):
-        raise InvalidRequestError(f"Unknown election type {body.election_type}")
+        raise errors.InvalidRequestError(f"Unknown election type {body.election_type}")
 
     def respond(code: int, outcomes: Mapping[TopicPartition, ApiError]) -> None:
         if code:
@@ -333,7 +327,7 @@ def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersReq
             for (topic, index), (error_code, message) in outcomes.items()
         )
         # If all partitions were requested, only those with an attempted election are reported.
-        left_out = ElectionNotNeededError.code if body.topic_partitions is None else None
+        left_out = errors.ElectionNotNeededError.code if body.topic_partitions is None else None
         results = [
             ElectLeadersResponse.ReplicaElectionResult(
                 topic=topic, partition_result=[result for result in found if result.error_code != left_out]
@@ -369,7 +363,7 @@ def handle_describe_log_dirs(broker: Broker, request: Request, body: DescribeLog
     disk = broker.disk
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=f"/memory/broker-{broker.id}")
     if disk.offline:
-        result.error_code = KafkaStorageError.code
+        result.error_code = errors.KafkaStorageError.code
     else:
         result.topics = _topics(broker, body)
         if request.api_version >= 4:

@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from pykclient.errors import (
-    ConfigError,
-    FencedLeaderEpochError,
-    IllegalStateError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OffsetNotAvailableError,
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    UnknownLeaderEpochError,
-    for_code,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from pykclient.record.record_batch import NO_TIMESTAMP
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -175,7 +165,7 @@ class PartitionState:
             IllegalStateError: ``kind`` must not follow the current state.
         """
         if kind not in _MOVES[self.kind]:
-            raise IllegalStateError(f"{kind} cannot follow {self}: a change of the ISR is in flight")
+            raise errors.IllegalStateError(f"{kind} cannot follow {self}: a change of the ISR is in flight")
 
     def expand(self, broker_id: int, sent: LeaderAndIsr) -> PartitionState:
         """Return the state after asking to add ``broker_id``."""
@@ -255,27 +245,25 @@ class AlterPartitionManager:
         self._controller.send_request(RequestBuilder(request), self._on_complete, self._on_timeout)
 
     def _request(self, items: dict[TopicPartition, AlterPartitionItem]) -> AlterPartitionRequest:
-        topics: dict[UUID, AlterPartitionRequest.TopicData] = {}
+        changes = []
         for (_, index), item in items.items():
-            topic = topics.get(item.topic_id)
-            if topic is None:
-                topic = topics[item.topic_id] = AlterPartitionRequest.TopicData(topic_id=item.topic_id)
             wanted = item.leader_and_isr
             members = [
                 AlterPartitionRequest.BrokerState(broker_id=id, broker_epoch=item.broker_epochs.get(id, -1))
                 for id in wanted.isr
             ]
-            topic.partitions.append(
-                AlterPartitionRequest.PartitionData(
-                    partition_index=index,
-                    leader_epoch=wanted.leader_epoch,
-                    new_isr_with_epochs=members,
-                    partition_epoch=wanted.partition_epoch,
-                )
+            partition = AlterPartitionRequest.PartitionData(
+                partition_index=index,
+                leader_epoch=wanted.leader_epoch,
+                new_isr_with_epochs=members,
+                partition_epoch=wanted.partition_epoch,
             )
-        return AlterPartitionRequest(
-            broker_id=self._broker.id, broker_epoch=self._broker.epoch, topics=list(topics.values())
-        )
+            changes.append((item.topic_id, partition))
+        topics = [
+            AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in grouped(changes).items()
+        ]
+        return AlterPartitionRequest(broker_id=self._broker.id, broker_epoch=self._broker.epoch, topics=topics)
 
     def _on_timeout(self) -> None:
         self._retry("the controller was not reached in time")
@@ -286,7 +274,7 @@ class AlterPartitionManager:
             self._retry(f"no answer: {response}")
         elif body.error_code:
             # For example STALE_BROKER_EPOCH: this broker is about to register again, and will know its epoch then.
-            self._retry(str(for_code(body.error_code)))
+            self._retry(str(errors.for_code(body.error_code)))
         else:
             self._handle(body)
 
@@ -375,42 +363,27 @@ def replica_selector(class_name: str | None) -> ReplicaSelector | None:
     for known in (RackAwareReplicaSelector, LeaderSelector):
         if simple_name == known.__name__:
             return known()
-    raise ConfigError(
+    raise errors.ConfigError(
         f"replica.selector.class {class_name!r} is not known; RackAwareReplicaSelector and LeaderSelector are",
         "replica.selector.class",
     )
 
 
-_UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-
-_INVALID_REQUEST: Final = 42
-
-_OPERATION_NOT_ATTEMPTED: Final = 55
-
-_FENCED_LEADER_EPOCH: Final = 74
-
-_INVALID_UPDATE_VERSION: Final = 95
-
-_UNKNOWN_TOPIC_ID: Final = 100
-
-_INELIGIBLE_REPLICA: Final = 107
-
-_NEW_LEADER_ELECTED: Final = 108
-
 #: The controller has newer state, and will send it with LEADER_AND_ISR; until then the change stays pending.
 _AWAIT_CONTROLLER: Final = frozenset(
-    {
-        _UNKNOWN_TOPIC_OR_PARTITION,
-        _INVALID_REQUEST,
-        _FENCED_LEADER_EPOCH,
-        _INVALID_UPDATE_VERSION,
-        _UNKNOWN_TOPIC_ID,
-        _NEW_LEADER_ELECTED,
-    }
+    error.code
+    for error in (
+        errors.UnknownTopicOrPartitionError,
+        errors.InvalidRequestError,
+        errors.FencedLeaderEpochError,
+        errors.InvalidUpdateVersionError,
+        errors.UnknownTopicIdError,
+        errors.NewLeaderElectedError,
+    )
 )
 
 #: The controller did not change anything and will not.
-_REFUSED: Final = frozenset({_OPERATION_NOT_ATTEMPTED, _INELIGIBLE_REPLICA})
+_REFUSED: Final = frozenset({errors.OperationNotAttemptedError.code, errors.IneligibleReplicaError.code})
 
 
 class ReplicaHost(Protocol):
@@ -617,7 +590,7 @@ class PartitionIsr:
         elif error_code in _REFUSED:
             self.state = proposed.last_committed
         elif error_code not in _AWAIT_CONTROLLER:
-            self._manager.log.debug("%s: %s", self.topic_partition, for_code(error_code))
+            self._manager.log.debug("%s: %s", self.topic_partition, errors.for_code(error_code))
             self._submit(proposed)
 
 
@@ -721,7 +694,9 @@ class Partition(PartitionIsr):
             NotLeaderOrFollowerError: there is no replica here.
         """
         if self.log is None:
-            raise NotLeaderOrFollowerError(f"broker {self._manager.broker_id} has no replica of {self.topic_partition}")
+            raise errors.NotLeaderOrFollowerError(
+                f"broker {self._manager.broker_id} has no replica of {self.topic_partition}"
+            )
         return self.log
 
     def check_current_leader_epoch(self, epoch: int) -> None:
@@ -734,10 +709,10 @@ class Partition(PartitionIsr):
         if epoch == NO_EPOCH or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(
+            raise errors.FencedLeaderEpochError(
                 f"leader epoch {epoch} of {self.topic_partition} is over, it is {self.leader_epoch}"
             )
-        raise UnknownLeaderEpochError(
+        raise errors.UnknownLeaderEpochError(
             f"leader epoch {epoch} of {self.topic_partition} is not known here yet, {self.leader_epoch} is"
         )
 
@@ -752,7 +727,7 @@ class Partition(PartitionIsr):
             self.check_current_leader_epoch(epoch)
         if self.log is None or (require_leader and not self.is_leader):
             role = "leader" if require_leader else "replica"
-            raise NotLeaderOrFollowerError(
+            raise errors.NotLeaderOrFollowerError(
                 f"broker {self._manager.broker_id} is no {role} of {self.topic_partition} in epoch {self.leader_epoch}"
             )
         return self.log
@@ -780,11 +755,11 @@ class Partition(PartitionIsr):
         """
         log = self.log
         if log is None or not self.is_leader:
-            raise NotLeaderOrFollowerError(
+            raise errors.NotLeaderOrFollowerError(
                 f"broker {self._manager.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
             )
         if required_acks == -1 and len(self.isr) < (needed := self.effective_min_isr()):
-            raise NotEnoughReplicasError(
+            raise errors.NotEnoughReplicasError(
                 f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
             )
         return log
@@ -849,7 +824,7 @@ class Partition(PartitionIsr):
         log = self.local_log_with_epoch_or_raise(fetch.current_leader_epoch, require_leader=True)
         replica = self.remote_replicas.get(params.replica_id)
         if replica is None:
-            raise NotLeaderOrFollowerError(
+            raise errors.NotLeaderOrFollowerError(
                 f"broker {params.replica_id} is no replica of {self.topic_partition} in leader epoch "
                 f"{self.leader_epoch}, partition epoch {self.partition_epoch}"
             )
@@ -905,7 +880,7 @@ class Partition(PartitionIsr):
             return None
         end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
         if end is None:
-            raise OffsetOutOfRangeError(
+            raise errors.OffsetOutOfRangeError(
                 f"{self.topic_partition} has nothing of leader epoch {fetch.last_fetched_epoch} or before, "
                 f"its log begins at {log.log_start_offset}"
             )
@@ -985,7 +960,7 @@ class Partition(PartitionIsr):
                 return found
             found = None
         if behind:
-            raise OffsetNotAvailableError(
+            raise errors.OffsetNotAvailableError(
                 f"{self.topic_partition} has a new leader, whose high watermark {log.high_watermark} has not reached "
                 f"the start of its epoch, {self.leader_epoch_start_offset}"
             )
@@ -1001,12 +976,12 @@ class Partition(PartitionIsr):
         """
         log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
         if log.config.compact and not log.config.delete:
-            raise PolicyViolationError(
+            raise errors.PolicyViolationError(
                 f"records of {self.topic_partition} cannot be deleted: its cleanup.policy is compact without delete"
             )
         wanted = log.high_watermark if offset == UNKNOWN_OFFSET else offset
         if wanted < 0 or wanted > log.high_watermark:
-            raise OffsetOutOfRangeError(
+            raise errors.OffsetOutOfRangeError(
                 f"records of {self.topic_partition} before {wanted} cannot be deleted, the high watermark is "
                 f"{log.high_watermark}"
             )

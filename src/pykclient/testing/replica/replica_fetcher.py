@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pykclient.errors import (
-    BrokerError,
-    FencedLeaderEpochError,
-    IllegalStateError,
-    KafkaError,
-    OffsetOutOfRangeError,
-    for_code,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -20,6 +13,7 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pykclient.testing.replica.fetch_session import NO_EPOCH, SESSION_ERRORS, FetchPosition, FollowerFetchSession
 from pykclient.types import Node, TopicPartition
@@ -75,7 +69,7 @@ class PartitionFetchState:
             IllegalStateError: ``state`` must not follow the current one.
         """
         if state not in _MOVES[self.state]:
-            raise IllegalStateError(f"a follower cannot go from {self.state} to {state}")
+            raise errors.IllegalStateError(f"a follower cannot go from {self.state} to {state}")
         self.state = state
 
     def __repr__(self) -> str:
@@ -324,7 +318,7 @@ class ReplicaFetcherThread:
             return
         if not self._session.handle_response(body):
             if body.error_code not in SESSION_ERRORS:
-                self._rest(str(for_code(body.error_code)))
+                self._rest(str(errors.for_code(body.error_code)))
             return
         if any(data.records for topic in body.responses for data in topic.partitions):
             self._writing = True
@@ -365,7 +359,7 @@ class ReplicaFetcherThread:
                     continue
                 try:
                     self._process_partition_data(topic_partition, partition, partition.log, state, data)
-                except KafkaError as error:
+                except errors.KafkaError as error:
                     # A full disk, corrupt records ...; the other partitions must not suffer.
                     self._delay(topic_partition, error)
         self._manager.complete_delayed()
@@ -398,17 +392,17 @@ class ReplicaFetcherThread:
             self._changed[topic_partition] = None
 
     def _handle_partition_error(self, topic_partition: TopicPartition, state: PartitionFetchState, code: int) -> None:
-        if code == OffsetOutOfRangeError.code:
+        if code == errors.OffsetOutOfRangeError.code:
             state.move(OUT_OF_RANGE)
             state.leader_end_offset = None
             self._unsettled[topic_partition] = None
             self._changed[topic_partition] = None
-        elif code == FencedLeaderEpochError.code:
+        elif code == errors.FencedLeaderEpochError.code:
             # There is a newer leader; the controller is about to announce it to this broker.
             self._log.info("%s: leader epoch %d is over", topic_partition, state.current_leader_epoch)
             self.remove_partitions((topic_partition,))
         else:
-            self._delay(topic_partition, for_code(code))
+            self._delay(topic_partition, errors.for_code(code))
 
     # --- truncation --------------------------------------------------------------------------------------------------
 
@@ -427,10 +421,15 @@ class ReplicaFetcherThread:
                 "%s is truncated to %d, below its high watermark %d", topic_partition, offset, log.high_watermark
             )
         log.truncate_to(offset)
+        self._truncated(topic_partition, log, state, is_settled=completed or self.truncates_on_fetch)
+
+    def _truncated(
+        self, topic_partition: TopicPartition, log: UnifiedLog, state: PartitionFetchState, *, is_settled: bool
+    ) -> None:
         state.fetch_offset = log.log_end_offset
         latest_epoch = log.latest_epoch
-        state.last_fetched_epoch = -1 if latest_epoch is None else latest_epoch
-        if completed or self.truncates_on_fetch:
+        state.last_fetched_epoch = NO_EPOCH if latest_epoch is None else latest_epoch
+        if is_settled:
             state.move(FETCHING)
             self._unsettled.pop(topic_partition, None)
         self._changed[topic_partition] = None
@@ -455,23 +454,22 @@ class ReplicaFetcherThread:
         return None if partition is None else partition.log
 
     def _send_epochs_request(self, partitions: Iterable[TopicPartition]) -> None:
-        topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
-        asked: dict[TopicPartition, int] = {}
-        for topic_partition in sorted(partitions):
+        asked = {each: self._states[each].current_leader_epoch for each in sorted(partitions)}
+        wanted = []
+        for topic_partition, current_leader_epoch in asked.items():
             log = self._log_of(topic_partition)
             epoch = None if log is None else log.latest_epoch
-            state = self._states[topic_partition]
-            asked[topic_partition] = state.current_leader_epoch
-            name, index = topic_partition
-            topic = topics.setdefault(name, OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name))
-            topic.partitions.append(
-                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-                    partition=index,
-                    current_leader_epoch=state.current_leader_epoch,
-                    leader_epoch=-1 if epoch is None else epoch,
-                )
+            partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                partition=topic_partition.partition,
+                current_leader_epoch=current_leader_epoch,
+                leader_epoch=NO_EPOCH if epoch is None else epoch,
             )
-        request = OffsetForLeaderEpochRequest(replica_id=self._broker.id, topics=topics.values())
+            wanted.append((topic_partition.topic, partition))
+        topics = [
+            OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=of_topic)
+            for topic, of_topic in grouped(wanted).items()
+        ]
+        request = OffsetForLeaderEpochRequest(replica_id=self._broker.id, topics=topics)
         self._send(request, lambda response: self._handle_epochs_response(response, asked))
 
     def _handle_epochs_response(self, response: ClientResponse, asked: Mapping[TopicPartition, int]) -> None:
@@ -501,28 +499,27 @@ class ReplicaFetcherThread:
         self._manager.complete_delayed()
 
     def _handle_partition_error_unsettled(self, topic_partition: TopicPartition, code: int) -> None:
-        if code == FencedLeaderEpochError.code:
+        if code == errors.FencedLeaderEpochError.code:
             self.remove_partitions((topic_partition,))
         else:
-            self._delay(topic_partition, for_code(code))
+            self._delay(topic_partition, errors.for_code(code))
 
     # --- offsets out of range ----------------------------------------------------------------------------------------
 
-    def _send_list_offsets_request(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
-        topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
-        asked: dict[TopicPartition, PartitionFetchState] = {}
-        for topic_partition, state in states.items():
-            name, index = topic_partition
-            asked[topic_partition] = state
-            topic = topics.setdefault(name, ListOffsetsRequest.ListOffsetsTopic(name=name))
-            topic.partitions.append(
+    def _send_list_offsets_request(self, asked: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        wanted = grouped(
+            (
+                topic,
                 ListOffsetsRequest.ListOffsetsPartition(
                     partition_index=index,
                     current_leader_epoch=state.current_leader_epoch,
                     timestamp=LATEST_TIMESTAMP if state.leader_end_offset is None else EARLIEST_TIMESTAMP,
-                )
+                ),
             )
-        request = ListOffsetsRequest(replica_id=self._broker.id, topics=topics.values())
+            for (topic, index), state in asked.items()
+        )
+        topics = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=found) for topic, found in wanted.items()]
+        request = ListOffsetsRequest(replica_id=self._broker.id, topics=topics)
         self._send(request, lambda response: self._handle_list_offsets_response(response, asked))
 
     def _handle_list_offsets_response(
@@ -544,7 +541,7 @@ class ReplicaFetcherThread:
                     continue
                 try:
                     self._fetch_offset_and_truncate(topic_partition, log, state, answer.offset)
-                except BrokerError as error:
+                except errors.BrokerError as error:
                     self._delay(topic_partition, error)
         self._manager.complete_delayed()
 
@@ -564,14 +561,8 @@ class ReplicaFetcherThread:
             log.truncate_to(offset)
         elif offset > log.log_end_offset:
             log.truncate_fully_and_start_at(offset)
-        state.fetch_offset = log.log_end_offset
-        latest_epoch = log.latest_epoch
-        state.last_fetched_epoch = -1 if latest_epoch is None else latest_epoch
         state.leader_end_offset = None
-        state.move(FETCHING)
-        self._unsettled.pop(topic_partition, None)
-        self._changed[topic_partition] = None
-        self._manager.partition_changed(topic_partition)
+        self._truncated(topic_partition, log, state, is_settled=True)
 
 
 def offset_truncation_state(log: UnifiedLog, leader_epoch: int, leader_end_offset: int) -> tuple[int, bool]:

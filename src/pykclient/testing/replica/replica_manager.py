@@ -570,7 +570,8 @@ class ReplicaManager:
         self.alter_partition_manager = AlterPartitionManager(broker, controller)
         self.replica_fetcher_manager = ReplicaFetcherManager(broker, self)
         self.disk_queue = DiskQueue(broker, disk)
-        self._state_changes = ReplicaStateChanges(broker, self, disk, metadata_cache, log_manager, self._partitions)
+        #: Handles the instructions of the controller, and fences those of old ones.
+        self.state_changes = ReplicaStateChanges(broker, self, disk, metadata_cache, log_manager, self._partitions)
         self._delayed_produces = DelayedOperationPurgatory(broker)
         self._delayed_fetches = DelayedOperationPurgatory(broker)
         self.delayed_share_fetches = DelayedOperationPurgatory(broker)
@@ -686,7 +687,7 @@ class ReplicaManager:
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic, which LEADER_AND_ISR may have announced before UPDATE_METADATA."""
         name = self._metadata_cache.topic_name(topic_id)
-        return self._state_changes.topic_name(topic_id) if name is None else name
+        return self.state_changes.topic_name(topic_id) if name is None else name
 
     def current_leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """Return the id and epoch of the leader, as far as this broker knows; -1 for each that is unknown."""
@@ -918,32 +919,15 @@ class ReplicaManager:
 
     # --- leadership --------------------------------------------------------------------------------------------------
 
-    def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
-        """Fence requests of old controllers, and record the controller's epoch.
-
-        Raises:
-            StaleBrokerEpochError: the request is meant for an earlier registration of this broker.
-            ControllerMovedError: there is a newer controller.
-        """
-        self._state_changes.check_controller(controller_id, controller_epoch, broker_epoch)
-
-    def check_order(self, controller_epoch: int, broker_epoch: int, correlation_id: int) -> None:
-        """Fence requests of the controller that arrive after later ones.
-
-        Raises:
-            ControllerMovedError: a later request was received first.
-        """
-        self._state_changes.check_order(controller_epoch, broker_epoch, correlation_id)
-
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Handle LEADER_AND_ISR: lead, follow, or change the ISR."""
-        response = self._state_changes.become_leader_or_follower(request)
+        response = self.state_changes.become_leader_or_follower(request)
         self.complete_delayed()
         return response
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Handle STOP_REPLICA: stop following, or delete."""
-        response = self._state_changes.stop_replicas(request)
+        response = self.state_changes.stop_replicas(request)
         self.complete_delayed()
         return response
 

@@ -10,14 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pykclient.errors import (
-    AuthenticationError,
-    IllegalSaslStateError,
-    IllegalStateError,
-    RemoteProtocolError,
-    SaslAuthenticationError,
-    UnsupportedSaslMechanismError,
-)
+from pykclient import errors
 from pykclient.network.authenticator import oauth_bearer, sasl_client, scram
 from pykclient.network.authenticator.scram import ClientFirst, ScramCredential
 from pykclient.protocol.api_keys import ApiKeys
@@ -90,12 +83,12 @@ class PlainSaslServer:
         try:
             authzid, user, password = response.decode().split("\0")
         except ValueError:
-            raise SaslAuthenticationError("Invalid SASL/PLAIN response: expected 3 tokens") from None
+            raise errors.SaslAuthenticationError("Invalid SASL/PLAIN response: expected 3 tokens") from None
         expected = self._security.users.get(user)
         if not user or expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
-            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
+            raise errors.SaslAuthenticationError("Authentication failed: Invalid username or password")
         if authzid not in ("", user):
-            raise SaslAuthenticationError(
+            raise errors.SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id that is not its own"
             )
         self.user = user
@@ -120,14 +113,14 @@ class ScramSaslServer:
         try:
             return self._begin(response) if self._first is None else self._end(self._first, response)
         except ValueError as error:
-            raise SaslAuthenticationError(f"Authentication failed: Invalid SCRAM message: {error}") from None
+            raise errors.SaslAuthenticationError(f"Authentication failed: Invalid SCRAM message: {error}") from None
 
     @property
     def uses_token(self) -> bool:
         return self._token is not None
 
-    def _refused(self) -> SaslAuthenticationError:
-        return SaslAuthenticationError(
+    def _refused(self) -> errors.SaslAuthenticationError:
+        return errors.SaslAuthenticationError(
             f"Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
         )
@@ -188,18 +181,20 @@ class OAuthBearerSaslServer:
 
     def evaluate(self, response: bytes) -> bytes:
         if self._problem is not None:
-            raise SaslAuthenticationError(f"Authentication failed: {self._problem}")
+            raise errors.SaslAuthenticationError(f"Authentication failed: {self._problem}")
         try:
             initial = oauth_bearer.parse_initial_response(response)
         except ValueError as error:
-            raise SaslAuthenticationError(f"Authentication failed: Invalid OAUTHBEARER message: {error}") from None
+            raise errors.SaslAuthenticationError(
+                f"Authentication failed: Invalid OAUTHBEARER message: {error}"
+            ) from None
         try:
             valid = self._validate(initial.token)
         except ValueError as error:
             self._problem = str(error)
             return json.dumps({"status": "invalid_token"}).encode()
         if initial.authzid not in ("", valid.principal):
-            raise SaslAuthenticationError(
+            raise errors.SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id that is not its own"
             )
         self.user, self.expiry_ms = valid.principal, valid.expiry_ms
@@ -321,17 +316,17 @@ class SaslServerAuthenticator:
     def receive(self, frame: Frame, now_ms: int) -> bool:
         try:
             self._receive(frame, now_ms)
-        except RemoteProtocolError as error:
+        except errors.RemoteProtocolError as error:
             self._move_to(FAILED)
-            raise IllegalSaslStateError(f"a client's request is unreadable: {error}") from error
-        except AuthenticationError:
+            raise errors.IllegalSaslStateError(f"a client's request is unreadable: {error}") from error
+        except errors.AuthenticationError:
             self._move_to(FAILED)
             raise
         return True
 
     def _receive(self, frame: Frame, now_ms: int) -> None:
         if len(frame) > _MOST_BYTES:
-            raise IllegalSaslStateError(f"a client sent {len(frame)} bytes before it had authenticated")
+            raise errors.IllegalSaslStateError(f"a client sent {len(frame)} bytes before it had authenticated")
         if self._state == AUTHENTICATE and self._is_raw:
             self._frames.append(_raw(self._evaluate(bytes(frame), now_ms)))
             return
@@ -345,7 +340,7 @@ class SaslServerAuthenticator:
             self._receive_api_versions(header, reader)
         else:
             name = ApiKeys.name_of(header.api_key)
-            raise IllegalSaslStateError(f"a client sent {name} before it had authenticated")
+            raise errors.IllegalSaslStateError(f"a client sent {name} before it had authenticated")
 
     def _receive_api_versions(self, header: RequestHeader, reader: Reader) -> None:
         if not self._versions.is_api_enabled(header.api_key, header.api_version):
@@ -358,13 +353,15 @@ class SaslServerAuthenticator:
 
     def _receive_handshake(self, header: RequestHeader, reader: Reader) -> None:
         if not self._versions.is_api_enabled(header.api_key, header.api_version):
-            raise IllegalSaslStateError(f"SaslHandshake v{header.api_version} is not served here")
+            raise errors.IllegalSaslStateError(f"SaslHandshake v{header.api_version} is not served here")
         mechanism = SaslHandshakeRequest.read(reader, header.api_version).mechanism
         enabled = list(self._security.mechanisms)
         if mechanism not in enabled:
-            code = UnsupportedSaslMechanismError.code
+            code = errors.UnsupportedSaslMechanismError.code
             self._respond(SaslHandshakeResponse(error_code=code, mechanisms=enabled), header)
-            raise UnsupportedSaslMechanismError(f"a client wants the mechanism {mechanism!r}, which is not enabled")
+            raise errors.UnsupportedSaslMechanismError(
+                f"a client wants the mechanism {mechanism!r}, which is not enabled"
+            )
         self._respond(SaslHandshakeResponse(mechanisms=enabled), header)
         self._is_raw = header.api_version == 0
         if self._mechanism in (None, mechanism):
@@ -376,11 +373,13 @@ class SaslServerAuthenticator:
         is_enabled = self._versions.is_api_enabled(header.api_key, header.api_version)
         if header.api_key != ApiKeys.SASL_AUTHENTICATE or not is_enabled:
             name = ApiKeys.name_of(header.api_key)
-            raise IllegalSaslStateError(f"a client sent {name} v{header.api_version} instead of SaslAuthenticate")
+            raise errors.IllegalSaslStateError(
+                f"a client sent {name} v{header.api_version} instead of SaslAuthenticate"
+            )
         token = SaslAuthenticateRequest.read(reader, header.api_version).auth_bytes
         try:
             challenge = self._evaluate(token, now_ms)
-        except SaslAuthenticationError as error:
+        except errors.SaslAuthenticationError as error:
             self._respond(SaslAuthenticateResponse(error_code=error.code, error_message=str(error)), header)
             raise
         response = SaslAuthenticateResponse(auth_bytes=challenge)
@@ -392,12 +391,12 @@ class SaslServerAuthenticator:
         """Return the server's answer to a token. If it is the last one, store the user and the end of the session."""
         server = self._server
         if server is None:
-            raise SaslAuthenticationError("Cannot change the mechanism during re-authentication")
+            raise errors.SaslAuthenticationError("Cannot change the mechanism during re-authentication")
         challenge = server.evaluate(token)
         if server.user is None:
             return challenge
         if self.user not in (None, server.user):
-            raise SaslAuthenticationError("Cannot change principals during re-authentication")
+            raise errors.SaslAuthenticationError("Cannot change principals during re-authentication")
         self.user = server.user
         self.uses_token = server.uses_token
         self._server = None
@@ -415,7 +414,7 @@ class SaslServerAuthenticator:
 
     def _move_to(self, state: str) -> None:
         if state not in MOVES[self._state]:
-            raise IllegalStateError(f"an authentication cannot go from {self._state} to {state}")
+            raise errors.IllegalStateError(f"an authentication cannot go from {self._state} to {state}")
         self._state = state
 
     def __repr__(self) -> str:
