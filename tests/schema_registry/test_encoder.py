@@ -77,7 +77,7 @@ def test_rows_equal_fastavros(data: st.DataObject, drawn: tuple[Any, st.SearchSt
     assert written(schema, array[start:]) == [None if row is None else row[5:] for row in expected[start:]]
 
 
-def _same(of: pa.DataType) -> st.SearchStrategy[Any]:
+def values_of_type(of: pa.DataType) -> st.SearchStrategy[Any]:
     """Return values whose Arrow type is ``of``."""
     kinds = pa.types
     if kinds.is_boolean(of):
@@ -157,7 +157,7 @@ _NESTED = ("none", "list", "large_list", "list_view", "fixed", "map", "struct", 
 @given(data=st.data())
 def test_all_arrow_types_are_written_as_fastavro_writes_their_values(data: st.DataObject) -> None:
     of, schema = data.draw(st.sampled_from(_LEAVES))
-    values = _same(of)
+    values = values_of_type(of)
     for place, nested in enumerate(data.draw(st.lists(st.sampled_from(_NESTED), max_size=3))):
         if nested == "map":
             of, schema = pa.map_(pa.string(), of), {"type": "map", "values": schema}

@@ -210,7 +210,7 @@ def test_json_that_does_not_fit_names_topic_row_field_and_both_types(
         ({"weight": pa.array([1.5])}, r"field 'weight': the column has double, and the schema float"),
         ({"count": pa.array([-1])}, r"row 40, field 'count' does not fit the schema's uint32; .* has int64"),
         ({"numbers": pa.array([[1 << 40]])}, r"row 40, field 'numbers' does not fit the schema's int32"),
-        ({"numbers": pa.array([[None]], pa.list_(pa.int32()))}, r"row 40, field 'numbers'\[\] is null"),
+        ({"numbers": pa.array([[None]], pa.list_(pa.int32()))}, r"row 40, field 'numbers\[\]' is null"),
         ({"numbers": pa.array([1])}, r"field 'numbers': the column has int64, and the schema repeated int32"),
         ({"kind": pa.array(["ODD"])}, r"row 40, field 'kind' is no name of .* Order.Kind; the column has string"),
         ({"at": pa.array([1])}, r"field 'at': the column has int64, and the schema google.protobuf.Timestamp"),

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 ToRow = Callable[[int], int]
 
-_UUID: Final = "arrow.uuid"
+UUID: Final = "arrow.uuid"
+BOOL8: Final = "arrow.bool8"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMED_BY_CONF: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
 
@@ -100,10 +101,10 @@ def _wrong_type(array: Any, of: AvroType, path: str, more: str = "") -> _MisfitE
 
 def _without_extension(pa: Any, array: Any, of: AvroType) -> Any:
     wanted = [branch for branch in (of, *of.branches) if branch.kind == "string" and branch.logical == "uuid"]
-    if wanted and array.type.extension_name == _UUID:
+    if wanted and array.type.extension_name == UUID:
         values = array.storage.to_pylist()
         return pa.array([None if value is None else str(uuid.UUID(bytes=value)) for value in values], pa.string())
-    return array.storage
+    return array.storage.cast(pa.bool_()) if array.type.extension_name == BOOL8 else array.storage
 
 
 def _with_validity(part: Part, array: Any) -> Part:
@@ -290,9 +291,7 @@ def _leaf(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part:
     elif not _fits(pa, array.type, of):
         raise _wrong_type(array, of, path, _advice(pa, array.type, of))
     else:
-        wanted = _wanted(pa, array.type, of)
-        if array.type != wanted:
-            array = _cast(pa, array, wanted, of, path, to_row)
+        array = _cast(pa, array, _wanted(pa, array.type, of), of, path, to_row)
     first, length = array.offset, len(array)
     if of.kind == "boolean":
         part = Part(BIT, length, first)
@@ -386,6 +385,10 @@ def _wanted(pa: Any, type: Any, of: AvroType) -> Any:
 
 def _cast(pa: Any, array: Any, wanted: Any, of: AvroType, path: str, to_row: ToRow) -> Any:
     def converted(rows: Any) -> Any:
+        if is_text(pa, wanted):
+            rows.validate(full=True)  # Arrow takes all bytes for text, and readers of Avro only UTF-8
+        if rows.type == wanted:
+            return rows
         if pa.types.is_fixed_size_binary(wanted) and not pa.types.is_fixed_size_binary(rows.type):
             return pa.array(rows.to_pylist(), wanted)
         return rows.cast(wanted)
@@ -447,9 +450,9 @@ class _Deriving:
         pa: Any = load("pyarrow", "arrow")
         kinds = pa.types
         if isinstance(type, pa.BaseExtensionType):
-            if type.extension_name == _UUID:
+            if type.extension_name == UUID:
                 return _logical("string", "uuid")
-            return self.type(type.storage_type, name, path)
+            return self.type(pa.bool_() if type.extension_name == BOOL8 else type.storage_type, name, path)
         if kinds.is_dictionary(type):
             return self.type(type.value_type, name, path)
         if kinds.is_struct(type):

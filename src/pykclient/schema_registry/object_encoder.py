@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pykclient.errors import IllegalArgumentError, SerializationError
 from pykclient.record.row_columns import BytesColumn
 from pykclient.schema_registry.column_encoder import (
+    BOOL8,
+    UUID,
     checked_columns,
     chosen_columns,
     context_of,
@@ -104,8 +106,9 @@ class ObjectEncoder:
         except _MisfitError as error:
             raise SerializationError(f"{where}: {error}") from None
         found: list[bytes | None] = []
-        for row, value in enumerate(array.to_pylist()):
+        for row, scalar in enumerate(array):
             try:
+                value = _value(scalar, path)
                 made = None if value is None else convert(value)
                 found.append(None if made is None else serializer._write(plan, made, ctx))
             except _MisfitError as error:
@@ -127,20 +130,56 @@ class ObjectEncoder:
         return found
 
 
+def _value(scalar: Any, path: str) -> Any:
+    """Return a row of a column. Raises _MisfitError if Python has not the value."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError) as error:
+        if load("pyarrow", "arrow").types.is_struct(scalar.type):
+            for place, field in enumerate(scalar.type):
+                _value(scalar[place], inner_path(path, field.name))
+        reason = "is a text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is no value of Python's"
+        raise _MisfitError(f"{field_at(path)} {reason}, and cannot be encoded; the column has {scalar.type}") from None
+
+
 def _plain(pa: Any, type: Any) -> Any:
     """Return the type of a column's values."""
-    if isinstance(type, pa.BaseExtensionType):
-        return type.storage_type
+    if isinstance(type, pa.BaseExtensionType) and type.extension_name != UUID:  # whose values are no bytes
+        return pa.bool_() if type.extension_name == BOOL8 else type.storage_type
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
-def _parsed(text: str, type: Any, path: str) -> Any:
+def _parsed(text: str, type: Any, path: str, of_int: Callable[[str], Any] = int) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json.loads(text, parse_float=_finite, parse_int=of_int, parse_constant=_finite)
+    except (ValueError, OverflowError, RecursionError):
         raise _MisfitError(
-            f"{field_at(path)} is no JSON, which the schema's values of several types are; the column has {type}"
+            f"{field_at(path)} is no JSON, which the schema's values of several types are, or has a number that they "
+            f"cannot have; the column has {type}"
         ) from None
+
+
+def _finite(text: str) -> float:
+    """Return the number of a text. Raises ValueError for NaN, infinity and what a double takes for it."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("JSON has no such number")
+    return number
+
+
+def _exact(text: str) -> int:
+    """Return an integer that a double holds. Raises ValueError or OverflowError for others."""
+    number = int(text)
+    if int(float(number)) != number:
+        raise ValueError("a double has no such number")
+    return number
+
+
+def _once(keys: Iterable[Any], type: Any, path: str) -> None:
+    """Raise _MisfitError if a map has a key twice, of which one value would be lost."""
+    keys = list(keys)
+    if len(set(keys)) < len(keys):
+        raise _MisfitError(f"{field_at(path)} has a key twice, which the schema's map has not; the column has {type}")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -235,7 +274,12 @@ def _json_object(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[i
         if not pa.types.is_map(type) or not is_text(pa, type.key_type):
             raise _misfit(type, "object", path)
         item = _json_converter(pa, place.at(more), type.item_type, f"{path}{{}}", outer)
-        return lambda value: {name: item(of) for name, of in value}
+
+        def entries(value: Any) -> dict[str, Any]:
+            _once((name for name, _ in value), type, path)
+            return {name: item(of) for name, of in value}
+
+        return entries
     if not pa.types.is_struct(type):
         raise _misfit(type, "object", path)
     steps = []
@@ -381,22 +425,31 @@ def _message_filler(pa: Any, descriptor: Any, type: Any, path: str) -> _Fill:
         if not is_text(pa, type):
             raise _misfit(type, f"{name}, whose JSON is a string", path)
         parse = load("google.protobuf.json_format", "protobuf").ParseDict
-        return lambda message, value: parse(_parsed(value, type, path), message)
+        return lambda message, value: parse(_parsed(value, type, path, _exact), message)
     if name in WRAPPERS:
         return _field_filler(pa, descriptor.fields_by_name["value"], type, path)
     if not kinds.is_struct(type):
         raise _misfit(type, f"message {name}", path)
     steps = []
+    choices: dict[str, list[str]] = {}
     for field in type:
         of = descriptor.fields_by_name.get(field.name)
         if of is None:
             raise _MisfitError(f"{field_at(inner_path(path, field.name))}: the message {name} has no such field")
         steps.append((field.name, _field_filler(pa, of, field.type, inner_path(path, field.name))))
+        if of.containing_oneof is not None:
+            choices.setdefault(of.containing_oneof.name, []).append(field.name)
 
     def fill(message: Any, value: Any) -> None:
-        for name, step in steps:
-            if value[name] is not None:
-                step(message, value[name])
+        for choice, names in choices.items():
+            if sum(value[part] is not None for part in names) > 1:
+                raise _MisfitError(
+                    f"{field_at(path)} has several values for the schema's oneof {choice} of {name}; the column has "
+                    f"{type}"
+                )
+        for part, step in steps:
+            if value[part] is not None:
+                step(message, value[part])
 
     return fill
 
@@ -424,7 +477,9 @@ def _field_filler(pa: Any, field: Any, type: Any, path: str) -> _Fill:
             held = getattr(message, name)
             for of in value:
                 if of is None:
-                    raise _MisfitError(f"{field_at(path)}[] is null, which a repeated field has not")
+                    raise _MisfitError(
+                        f"{field_at(f'{path}[]')} is null, which the schema's {target} is not; the column has {type}"
+                    )
                 if is_message:
                     _put(partial(item, held.add()), of, target, type, path)
                 else:
@@ -449,9 +504,10 @@ def _message_of_entry(pa: Any, key: Any, of: Any, type: Any, path: str) -> _Fill
     key_target, target = _type_name(key), _type_name(of)
 
     def fill(held: Any, value: Any) -> None:
+        _once((name for name, _ in value), type, path)
         for name, item in value:
             if item is None:
-                raise _MisfitError(f"{field_at(path)}{{}} is null, which a map has not")
+                raise _MisfitError(f"{field_at(f'{path}{{}}')} is null, which the schema's {target} is not")
             found = keys(None, name)
             if of.message_type is None:
                 _put(partial(held.__setitem__, found), values(None, item), target, type, path)
