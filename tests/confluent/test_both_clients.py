@@ -632,6 +632,22 @@ def test_seek_past_the_end_is_out_of_range(
         assert (message.error().name(), message.offset()) == (code, offset)
 
 
+@pytest.mark.parametrize(("reset", "offset"), [("earliest", 0), ("latest", 5)])
+def test_seek_to_an_invalid_offset_resets_the_position(
+    ck: Any, cluster: EmbeddedCluster, filled: str, reset: str, offset: int
+) -> None:
+    settings = {"enable.partition.eof": True, "auto.offset.reset": reset}
+    with _consumer(ck, cluster, filled, **settings) as consumer:
+        consumer.assign([ck.TopicPartition(filled, 0, 3)])
+        _until(consumer, lambda found: len(found) == 3)  # with the end
+        consumer.commit(offsets=[ck.TopicPartition(filled, 0, 2)], asynchronous=False)
+        consumer.seek(ck.TopicPartition(filled, 0, ck.OFFSET_INVALID))
+        first, *_ = _until(consumer, bool)
+        assert first.offset() == offset
+        with pytest.raises(ck.KafkaException, match="Failed to seek to offset -1000: Local: Invalid argument"):
+            consumer.seek(ck.TopicPartition(filled, 0, ck.OFFSET_STORED))
+
+
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_paused_partitions_stay_paused_in_a_new_assignment(
     ck: Any, cluster: EmbeddedCluster, filled: str, strategy: str

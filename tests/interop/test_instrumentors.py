@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykclient import ConsumerRecord, KafkaConsumer, KafkaProducer
+from pykclient import ConsumerRecord, KafkaConsumer, KafkaProducer, aio
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaProducer
 from pykclient.testing import EmbeddedCluster
 
@@ -68,7 +68,7 @@ import aiokafka
 
 async def main():
     async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers) as producer:
-        await producer.send_and_wait("orders", b"2 apples")
+        await producer.send_and_wait("orders", b"2 apples", key=b"eve")
     async with aiokafka.AIOKafkaConsumer("orders", bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         async for record in consumer:
             assert record.value == b"2 apples"
@@ -90,8 +90,9 @@ def test_instrumentor_traces_a_record_from_send_to_receive(package: str, program
     pytest.importorskip(f"opentelemetry.instrumentation.{package}")
     with EmbeddedCluster(auto_create_topics_enable=False) as cluster:
         cluster.create_topic("orders", partitions=1)
+        servers = cluster.bootstrap_servers
         done = subprocess.run(
-            [sys.executable, "-c", _BEGIN + program + _END, package, cluster.bootstrap_servers],
+            [sys.executable, "-c", _BEGIN + program + _END, package, servers],
             capture_output=True,
             text=True,
             timeout=100,
@@ -103,6 +104,9 @@ def test_instrumentor_traces_a_record_from_send_to_receive(package: str, program
     assert sent[1]["messaging.system"] == received[1]["messaging.system"] == "kafka"
     if package != "confluent_kafka":  # its spans are linked instead
         assert sent[0] == received[0]
+    if package == "aiokafka":
+        assert json.loads(sent[1]["server.address"]) == servers
+        assert sent[1]["messaging.destination.partition.id"] == "0"
 
 
 class _Consumer(KafkaConsumer[bytes, bytes]):
@@ -139,7 +143,7 @@ def test_methods_that_subclasses_replace_serve_loops_and_send_and_wait() -> None
                 assert record.headers == (("a", b"1"),)
                 break
             assert consumer.count == 1
-            assert consumer._client._bootstrap_servers == [servers]
+            assert consumer._client._bootstrap_servers == servers
 
     with EmbeddedCluster() as cluster:
         asyncio.run(main(cluster.bootstrap_servers))
@@ -154,3 +158,72 @@ def test_methods_that_subclasses_replace_serve_loops_and_send_and_wait() -> None
         ) as consumer:
             assert [record.value for record in consumer] == [b"v", b"w"]
             assert consumer.count == 2
+
+
+def test_functions_that_replace_aiokafkas_private_parts_serve_clients_without_a_cluster() -> None:
+    calls: list[Any] = []
+
+    def recorded(name: str, result: Any = None) -> Any:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            calls.append((name, *arguments, named) if named else (name, *arguments))
+            return result
+
+        return call
+
+    async def main() -> None:
+        nowhere: Any = {"bootstrap_servers": "127.0.0.1:1"}
+        producer: Any = AIOKafkaProducer(**nowhere)
+        producer.client.bootstrap = recorded("bootstrap")
+        producer.client._wait_on_metadata = recorded("wait")
+        producer._sender.start = recorded("start")
+        producer._message_accumulator.add_message = recorded("add", "added")
+        producer._partition = lambda *_: 1
+        await producer.start()
+        assert await producer.send("t", b"v", b"k", headers=[("h", b"1")]) == "added"
+        await producer.stop()
+        consumer: Any = AIOKafkaConsumer(group_id="g", **nowhere)
+        consumer._client.bootstrap = recorded("bootstrap")
+        await consumer.start()
+        consumer._fetcher.next_record = recorded("next", "record")
+        consumer._fetcher.fetched_records = recorded("fetched", {})
+        assert await consumer.getone() == await anext(consumer) == "record"
+        assert await consumer.getmany(timeout_ms=100) == {}
+        await consumer.stop()
+
+    asyncio.run(main())
+    added = ("add", ("t", 1), b"k", b"v", 40.0, {"timestamp_ms": None, "headers": [("h", b"1")]})
+    assert calls[:4] == [("start",), ("bootstrap",), ("wait", "t"), added]
+    assert calls[4:] == [("bootstrap",), ("next", ()), ("next", ()), ("fetched", (), 0.1, {"max_records": None})]
+
+
+def test_private_parts_of_aiokafka_work_when_nothing_replaces_them() -> None:
+    async def main(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            assert await producer.client._wait_on_metadata("two") == {0, 1}
+            metadata = await producer.send_and_wait("two", b"1", b"key")
+            assert producer._partition("two", None, "key", "1", b"key", b"1") == metadata.partition
+            assert producer._partition("two", None, None, "1", None, b"1") is None
+            await producer.send_and_wait("two", b"2", b"key")
+            with pytest.raises(AttributeError, match="has no attribute 'close'"):
+                producer._sender.close()
+        settings: Any = {"bootstrap_servers": servers, "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer("two", **settings) as consumer:
+            assert (await consumer._fetcher.next_record(())).value == b"1"
+            ((record,),) = (await consumer._fetcher.fetched_records((), 30)).values()
+            assert record.value == b"2"
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("two", 2)
+        asyncio.run(main(cluster.bootstrap_servers))
+
+
+def test_records_are_made_of_positional_arguments_in_aiokafkas_order() -> None:
+    made: Any = aio.ConsumerRecord  # typed as the record of both clients
+    record = made("t", 1, 2, 3, 0, b"k", b"v", None, 4, 5, headers=())
+    assert (record.offset, record.timestamp, record.key, record.value) == (2, 3, b"k", b"v")
+    assert (record.serialized_key_size, record.serialized_value_size) == (4, 5)
+    assert isinstance(record, aio.ConsumerRecord)
+    assert isinstance(record, ConsumerRecord)
+    assert not isinstance("record", aio.ConsumerRecord)
+    with pytest.raises(TypeError):
+        made(*range(12))

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         AIOKafkaShareConsumer,
         AIOKafkaShareConsumer as AsyncShareConsumer,
     )
-    from pykclient.aio.structs import RecordMetadata
+    from pykclient.aio.structs import ConsumerRecord, RecordMetadata
     from pykclient.consumer.share.acknowledgements import AcknowledgeType
     from pykclient.errors import IllegalStateError as IllegalOperation
-    from pykclient.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+    from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 #: Of aiokafka, whose interface this is: programs compare it.
 __version__ = "0.14.0"
@@ -48,7 +48,7 @@ _HOME = {
     "BatchBuilder": ("pykclient.aio.batch_builder", "BatchBuilder"),
     "ConsumerRebalanceListener": ("pykclient.aio.abc", "ConsumerRebalanceListener"),
     "ConsumerStoppedError": ("pykclient.aio.errors", "ConsumerStoppedError"),
-    "ConsumerRecord": ("pykclient.types", "ConsumerRecord"),
+    "ConsumerRecord": ("pykclient.aio.structs", "ConsumerRecord"),
     "IllegalOperation": ("pykclient.errors", "IllegalStateError"),
     "OffsetAndMetadata": ("pykclient.types", "OffsetAndMetadata"),
     "OffsetAndTimestamp": ("pykclient.types", "OffsetAndTimestamp"),

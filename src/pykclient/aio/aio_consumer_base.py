@@ -113,6 +113,8 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
         self._is_starting = False
         self._closed = False
         self._ending = []
+        #: Functions that replace private methods of aiokafka's consumer, by their names there.
+        self._replaced: dict[str, Callable[..., Any]] = {}
         self._stopping: asyncio.Task[KafkaError | None] | None = None
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,15 +180,18 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
         is_bootstrapped = False
         try:
             driver.start()
-            await await_bootstrap(
-                components.metadata,
-                components.client,
-                components.clock,
-                waits,
-                self._timeout_ms,
-                "default.api.timeout.ms",
-                consumer.raise_failure,
-            )
+            if "bootstrap" in self._replaced:
+                await self._replaced["bootstrap"]()
+            else:
+                await await_bootstrap(
+                    components.metadata,
+                    components.client,
+                    components.clock,
+                    waits,
+                    self._timeout_ms,
+                    "default.api.timeout.ms",
+                    consumer.raise_failure,
+                )
             is_bootstrapped = True
             environment.forget_hosts()
             self._loop, self._waits, self._now_s = loop, waits, loop.time

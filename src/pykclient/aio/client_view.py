@@ -1,8 +1,8 @@
-"""The cluster as the client knows it, for programs for aiokafka that read ``producer.client``."""
+"""Parts of aiokafka's clients that programs and instrumentations use, such as ``producer.client``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,42 +49,80 @@ class ClusterView:
         return f"<ClusterView of {len(self.brokers())} brokers and {len(self.topics())} topics>"
 
 
-class ClientView:
+class PrivatePart:
+    """A private part of a client under aiokafka's name, whose methods instrumentations call.
+
+    Tests of instrumentations replace the methods, so that they need no cluster: a function that is set on a part goes
+    into ``replaced``, and the client calls it instead of its own method. Thread: the loop's.
+    """
+
+    __slots__ = ("_methods", "_on_replaced", "_replaced")
+    _methods: dict[str, Callable[..., Any]]
+    _on_replaced: Callable[[], object] | None
+    _replaced: dict[str, Callable[..., Any]]
+
+    def __init__(
+        self,
+        replaced: dict[str, Callable[..., Any]],
+        on_replaced: Callable[[], object] | None = None,
+        **methods: Callable[..., Any],
+    ) -> None:
+        for name, value in (("_methods", methods), ("_on_replaced", on_replaced), ("_replaced", replaced)):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = self._replaced.get(name) or self._methods.get(name)
+        if method is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return method
+
+    def __setattr__(self, name: str, value: Callable[..., Any]) -> None:
+        self._replaced[name] = value
+        if self._on_replaced is not None:
+            self._on_replaced()
+
+
+class ClientView(PrivatePart):
     """The part of aiokafka's client that programs use for metadata and health checks.
 
     Instrumentations also read the two private attributes, for the attributes of their spans. Thread: the loop's.
     """
 
-    __slots__ = ("_bootstrap_servers", "_client_id", "_update", "cluster")
+    __slots__ = ()
 
-    def __init__(self, metadata: Metadata, config: Mapping[str, Any], update: Callable[[], Awaitable[bool]]) -> None:
-        self.cluster = ClusterView(metadata)
-        self._bootstrap_servers: list[str] = config["bootstrap.servers"]
-        self._client_id: str = config["client.id"]
-        self._update = update
+    @property
+    def cluster(self) -> ClusterView:
+        """The brokers and topics that the client knows.
+
+        Raises:
+            IllegalStateError: the client has not been started, or is closed.
+        """
+        return ClusterView(self._methods["metadata"]())
+
+    @property
+    def _bootstrap_servers(self) -> str | list[str]:
+        """What the program gave; without that, aiokafka's default."""
+        given: str | list[str] = self._methods["config"]().originals.get("bootstrap.servers", "localhost")
+        return given
+
+    @property
+    def _client_id(self) -> str:
+        client_id: str = self._methods["config"]()["client.id"]
+        return client_id
 
     async def force_metadata_update(self) -> bool:
         """Request the metadata of the cluster and of the topics in use; return True once it is there.
 
         Returns False if no broker has answered within ``max.block.ms``.
         """
-        return await self._update()
+        is_updated: bool = await self._methods["update"]()
+        return is_updated
 
 
 class ProducerClientView(ClientView):
     """A ClientView that can also request topics before records are sent to them. Thread: the loop's."""
 
-    __slots__ = ("_add",)
-
-    def __init__(
-        self,
-        metadata: Metadata,
-        config: Mapping[str, Any],
-        update: Callable[[], Awaitable[bool]],
-        add: Callable[[str], object],
-    ) -> None:
-        super().__init__(metadata, config, update)
-        self._add = add
+    __slots__ = ()
 
     def add_topic(self, topic: str) -> None:
         """Include a topic in metadata updates, as if a record had been sent to it.
@@ -95,4 +133,4 @@ class ProducerClientView(ClientView):
             IllegalArgumentError: ``topic`` is not a ``str``.
             InvalidTopicError: no topic can have this name.
         """
-        self._add(topic)
+        self._methods["add"](topic)

@@ -14,7 +14,7 @@ from pykclient import topic_names
 from pykclient.aio import aiokafka_arguments
 from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
 from pykclient.aio.aiokafka_arguments import consumer_config
-from pykclient.aio.client_view import ClientView
+from pykclient.aio.client_view import ClientView, PrivatePart
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
 from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
@@ -345,6 +345,9 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         if self._pace.is_due():
             await one_iteration()
         try:
+            if "next_record" in self._replaced:
+                record: ConsumerRecord[K, V] = await self._replaced["next_record"](partitions)
+                return record
             return await self._next_record(partitions)
         except Exception as error:
             await self._pace.rest(error)
@@ -421,6 +424,11 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             KafkaError: the rebalance listener failed, or a record batch is unreadable.
         """
         try:
+            if "fetched_records" in self._replaced:
+                fetched_records = self._replaced["fetched_records"]
+                fetched: dict[TopicPartition, list[ConsumerRecord[K, V]]]
+                fetched = await fetched_records(partitions, timeout_ms / 1_000, max_records=max_records)
+                return fetched
             consumer = self._usable()
             wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
             limit = aiokafka_arguments.max_records(max_records) or self._limit
@@ -827,10 +835,24 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
 
     @property
     def client(self) -> ClientView:
-        """The consumer's view of the cluster, under aiokafka's name."""
-        return ClientView(self._usable().components.metadata, self._config, self._update_metadata)
+        """The consumer's view of the cluster, under aiokafka's name. It can be used once the consumer is started."""
+        return ClientView(
+            self._replaced,
+            config=lambda: self._config,
+            metadata=lambda: self._usable().components.metadata,
+            update=self._update_metadata,
+        )
 
-    _client = client  # the name that instrumentations know
+    # Instrumentations of aiokafka read and replace these private attributes.
+
+    _client = client
+
+    @property
+    def _fetcher(self) -> PrivatePart:
+        async def fetched_records(partitions: Any, timeout_s: float = 0, max_records: int | None = None) -> Any:
+            return await self.getmany(*partitions, timeout_ms=timeout_s * 1_000, max_records=max_records)
+
+        return PrivatePart(self._replaced, next_record=self._next_record, fetched_records=fetched_records)
 
     async def _update_metadata(self) -> bool:
         consumer = self._usable()

@@ -17,7 +17,7 @@ from pykclient import topic_names
 from pykclient.aio.aiokafka_arguments import producer_config
 from pykclient.aio.awaited_records import AwaitedSends, RecordFuture, attach
 from pykclient.aio.batch_builder import BatchBuilder
-from pykclient.aio.client_view import ProducerClientView
+from pykclient.aio.client_view import PrivatePart, ProducerClientView
 from pykclient.aio.errors import MissingTopicError, ProducerClosed
 from pykclient.aio.loop_driver import (
     LoopDriver,
@@ -51,7 +51,7 @@ from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.record_arguments import call_serializer, checked_serialized, serialization_failed
 from pykclient.producer.transactions.transactional_methods import NO_TRANSACTIONS, timed_out
 from pykclient.serialization import BYTES, Serializer
-from pykclient.types import Headers, K, ProducerRecord, V
+from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -150,6 +150,9 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._has_acks = self._config["acks"] != "0"
         self._is_starting = False
         self._closed = False
+        self._replaced: dict[str, Callable[..., Any]] = {}
+        #: What a program gave, under aiokafka's names: instrumentations call it.
+        self._key_serializer, self._value_serializer = self._config["key.serializer"], self._config["value.serializer"]
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int
@@ -159,8 +162,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._waits: LoopWaits
         self._memory: MemoryLine
         self._incomplete: Sized  # the batches without a result
-        self._key_serializer: Serializer[Any]
-        self._value_serializer: Serializer[Any]
+        self._serializers: tuple[Serializer[Any], Serializer[Any]]  # of keys and of values
         #: Appends a common record, if the compiled module is there; otherwise returns None, and has done nothing.
         self._send_at_once: Callable[..., RecordFuture | None] = _send_nothing
         #: True if records need more than to be appended: there are serializers or interceptors, or the end has come.
@@ -231,11 +233,17 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         driver = environment.driver(loop, parts.sender, parts.client, on_turn)
         driver.closed.add_done_callback(lambda _: parts.close_plugins())
         try:
-            driver.start()
+            if "start" in self._replaced:
+                await self._replaced["start"]()
+            else:
+                driver.start()
             producer.wake_driver = driver.wake
-            await await_bootstrap(
-                parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
-            )
+            if "bootstrap" in self._replaced:
+                await self._replaced["bootstrap"]()
+            else:
+                await await_bootstrap(
+                    parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
+                )
             if parts.transactions is not None:
                 await _init_transactions(parts.transactions, driver, waits, producer, keep_prepared_txn)
             if self._closed:
@@ -248,9 +256,9 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._loop, self._driver, self._waits, self._memory = loop, driver, waits, memory
         self._thread, self._is_running = _get_ident(), loop.is_running
         self._create_future = _future_factory(loop)
-        self._key_serializer, self._value_serializer = parts.key_serializer, parts.value_serializer
-        has_plugins = not (self._key_serializer is self._value_serializer is BYTES and parts.interceptors is None)
-        self._has_plugins = has_plugins
+        self._serializers = parts.key_serializer, parts.value_serializer
+        is_plain = parts.key_serializer is parts.value_serializer is BYTES and parts.interceptors is None
+        self._has_plugins = has_plugins = not is_plain or "add_message" in self._replaced
         if not has_plugins:
             sends = AwaitedSends(producer, loop, self._create_future, self._has_acks, memory, driver.resumed)
             self._send_at_once = sends.send
@@ -425,13 +433,28 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         clock = producer.components.clock
         deadline_ms = clock.now_ms() + producer.max_block_ms
         try:
-            await self._await_topic(producer, topic, partition, deadline_ms)
-            key_bytes = await self._serialized(self._key_serializer, "key", topic, headers, key)
-            value_bytes = await self._serialized(self._value_serializer, "value", topic, headers, value)
+            if "_wait_on_metadata" in self._replaced:
+                await self._replaced["_wait_on_metadata"](topic)
+            else:
+                await self._await_topic(producer, topic, partition, deadline_ms)
+            key_serializer, value_serializer = self._serializers
+            key_bytes = await self._serialized(key_serializer, "key", topic, headers, key)
+            value_bytes = await self._serialized(value_serializer, "value", topic, headers, value)
         except Exception as error:
             producer.failed(error, topic, partition, headers_of(headers))
             raise
         serialized = key_bytes, value_bytes
+        if "add_message" in self._replaced:
+            partition = self._partition(topic, partition, key, value, key_bytes, value_bytes)
+            timeout_ms = self._config["request.timeout.ms"] if self._config.is_set("request.timeout.ms") else 40_000
+            added: RecordFuture = await self._replaced["add_message"](  # with the arguments that aiokafka passes
+                TopicPartition(topic, cast("int", partition)),
+                *serialized,
+                timeout_ms / 1_000,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+            )
+            return added
         while True:
             self._usable()  # it may have been closed meanwhile
             take = partial(
@@ -688,18 +711,43 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
 
     @property
     def client(self) -> ProducerClientView:
-        """The producer's view of the cluster, under aiokafka's name.
-
-        Raises:
-            IllegalStateError: the producer has not been started, or is closed.
-        """
-        metadata = self._usable().components.metadata
+        """The producer's view of the cluster, under aiokafka's name. It can be used once the producer is started."""
 
         def add(topic: str) -> None:
             topic_names.validate(topic)
+            metadata = self._usable().components.metadata
             metadata.add(record_arguments.checked_topic(topic), self._environment.clock.now_ms())
 
-        return ProducerClientView(metadata, self._config, self._update_metadata, add)
+        return ProducerClientView(
+            self._replaced,
+            add=add,
+            config=lambda: self._config,
+            metadata=lambda: self._usable().components.metadata,
+            update=self._update_metadata,
+            _wait_on_metadata=self.partitions_for,
+        )
+
+    # Instrumentations of aiokafka read and replace these private attributes.
+
+    @property
+    def _message_accumulator(self) -> PrivatePart:
+        return PrivatePart(self._replaced, self._end_sending)
+
+    @property
+    def _sender(self) -> PrivatePart:
+        return PrivatePart(self._replaced)
+
+    def _partition(
+        self,
+        topic: str,
+        partition: int | None,
+        key: object,  # noqa: ARG002
+        value: object,  # noqa: ARG002
+        serialized_key: bytes | None,
+        serialized_value: bytes | None,  # noqa: ARG002
+    ) -> int | None:
+        """Return the partition of a record, None if its batch or a partitioner of the application will choose."""
+        return self._usable().partition_of_key(topic, serialized_key) if partition is None else partition
 
     async def _update_metadata(self) -> bool:
         producer = self._usable()
@@ -771,7 +819,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             self._memory.end(ProducerClosed("the producer was closed while a send was waiting for buffer.memory"))
             producer.initiate_close(keep_transaction=keep_transaction)
         driver = self._driver
-        if not await self._waits.until(driver.closed.done, timeout_ms):
+        if "start" in self._replaced or not await self._waits.until(driver.closed.done, timeout_ms):
             producer.force_close()
             driver.close_at_once()
 

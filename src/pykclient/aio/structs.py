@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pykclient.types import (
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicPartition,
-)
+from pykclient import types
+from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = ["ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"]
 
 #: Values of ``RecordMetadata.timestamp_type``.
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
+
+#: The positional arguments of aiokafka's ConsumerRecord after the topic and the partition.
+_RECORD_FIELDS = (
+    *("offset", "timestamp", "timestamp_type", "key", "value", "checksum"),
+    *("serialized_key_size", "serialized_value_size", "headers"),
+)
+
+if TYPE_CHECKING:
+    from pykclient.types import ConsumerRecord
+else:
+
+    class _RecordType(type(types.ConsumerRecord)):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, types.ConsumerRecord)
+
+        def __call__(cls, topic: str, partition: int, *fields: Any, **named: Any) -> types.ConsumerRecord:
+            if len(fields) > len(_RECORD_FIELDS):
+                raise TypeError(f"a ConsumerRecord has 11 fields, not {len(fields) + 2}")
+            given = dict(zip(_RECORD_FIELDS, fields, strict=False))
+            return types.ConsumerRecord(topic, partition, **given, **named)
+
+    class ConsumerRecord(types.ConsumerRecord, metaclass=_RecordType):
+        """Makes records from positional arguments in aiokafka's order, and has all records as instances."""
+
+        __slots__ = ()
 
 
 class RecordMetadata(NamedTuple):

@@ -14,6 +14,7 @@ from pykclient.producer.buffer_pool import BufferPool, MustWait
 from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import TopicWait
 from pykclient.producer.transactions.transactional_calls import SEND_OFFSETS
@@ -177,6 +178,12 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
             infos = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
             chosen = self._environment.new_rng().choice(infos).partition
         return chosen
+
+    def partition_of_key(self, topic: str, key: bytes | None) -> int | None:
+        """Return the partition of a record's serialized key; None if its batch or the partitioner chooses."""
+        if key is None or self._ignore_keys or self._partitioner is not None:  # which may count its calls
+            return None
+        return (murmur2(key) & POSITIVE) % (self._metadata.fetch().partition_count_for_topic(topic) or 1)
 
     def note_failure(self, error: Exception) -> None:
         """Record that a record or row was not appended, so a transaction can only be aborted."""

@@ -448,21 +448,22 @@ class Consumer(ConsumingState, Client):
                 self._seek(inner, each)
 
     def _seek(self, inner: KafkaConsumer[Any, Any], target: TopicPartition) -> None:
-        native, offset = _native(target), target.offset
+        native, offset, reset = _native(target), target.offset, inner.config["auto.offset.reset"]
         if offset >= 0:
             epoch = -1 if target.leader_epoch is None else target.leader_epoch
             place = OffsetAndMetadata(offset, "", epoch)
             self._call(lambda: inner.seek(native, place))
-        elif offset == OFFSET_BEGINNING:
+        elif offset == OFFSET_BEGINNING or (offset == OFFSET_INVALID and reset == "earliest"):
             self._call(lambda: inner.seek_to_beginning(native))
-        elif offset == OFFSET_END:
+        elif offset == OFFSET_END or (offset == OFFSET_INVALID and reset == "latest"):
             self._call(lambda: inner.seek_to_end(native))
         elif offset <= _TAIL:
             end = self._call(lambda: inner.end_offsets([native]))[native]
             start = self._call(lambda: inner.beginning_offsets([native]))[native]
             self._call(lambda: inner.seek(native, max(start, end + offset - _TAIL)))
         else:
-            raise failure(KafkaError._INVALID_ARG, f"Invalid offset {offset}")
+            text = KafkaError(KafkaError._INVALID_ARG).str()
+            raise failure(KafkaError._INVALID_ARG, f"Failed to seek to offset {offset}: {text}")
         self._drop({native})  # after the seek: if a signal handler raises in between, messages come again
         self._positions.pop(native, None)
         self._eof.pop(native, None)
