@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic, time
@@ -642,6 +643,18 @@ def test_log_records_do_not_end_a_poll() -> None:
         logger.removeHandler(handler)
 
 
+@pytest.mark.parametrize("make", [Producer, Consumer, AdminClient])
+def test_dropped_client_leaves_no_handler_with_pykclients_logger(make: Any) -> None:
+    before = logging.getLogger("pykclient").handlers[:]
+    client = make({"bootstrap.servers": _NOWHERE, "group.id": "g"}, logger=logging.getLogger("application"))
+    assert len(logging.getLogger("pykclient").handlers) == len(before) + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del client
+        gc.collect()
+    assert logging.getLogger("pykclient").handlers == before
+
+
 # --- share consumer ---------------------------------------------------------------------------------------------------
 
 
@@ -737,11 +750,15 @@ import pykclient.confluent as ck
 from pykclient.confluent.admin import AdminClient, NewTopic
 conf = {{"bootstrap.servers": {address!r}}}
 producer = ck.Producer(conf)
-consumer = ck.Consumer({{**conf, "group.id": "forked"}})
+consumer = ck.Consumer({{**conf, "group.id": "forked", "auto.offset.reset": "earliest"}})
 admin = AdminClient(conf)
 admin.create_topics([NewTopic("v")])["v"].result(30)
-producer.produce("t", b"before")
+for _ in range(3):
+    producer.produce("t", b"before")
 producer.flush()
+consumer.subscribe(["t"])
+assert consumer.poll(30).value() == b"before"  # the others are at hand
+share = ck.ShareConsumer({{**conf, "group.id": "share"}})
 producer.produce("t", b"too")
 child = os.fork()
 if child == 0:
@@ -749,15 +766,17 @@ if child == 0:
     other.produce("t", b"child")
     assert other.flush(30) == 0
     refused = lambda: producer.produce("t", b"refused")
-    for call in (refused, producer.flush, lambda: admin.create_topics([NewTopic("u")])):
+    of_consumer = (lambda: consumer.poll(0), lambda: consumer.consume(9, 0), consumer.assignment, share.subscription)
+    for call in (refused, producer.flush, lambda: admin.create_topics([NewTopic("u")]), *of_consumer):
         try:
             call()
         except ck.KafkaException as error:
             print(error.args[0].str(), flush=True)
-    for client in (consumer, producer, admin):
+    for client in (consumer, producer, admin, share):
         client.close()
     os._exit(0)
 os.waitpid(child, 0)
+assert consumer.poll(30).value() == b"before"
 producer.produce("t", b"after")
 assert producer.flush(30) == 0
 """
@@ -770,10 +789,11 @@ def test_forked_child_needs_a_producer_of_its_own(cluster: EmbeddedCluster) -> N
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("before fork()") == 3, done.stdout
+    assert done.stdout.count("before fork()") == 7, done.stdout
     with _consumer(cluster) as consumer:
         consumer.subscribe(["t"])
-        assert sorted(message.value() for message in _read(consumer, 4)) == [b"after", b"before", b"child", b"too"]
+        values = sorted(message.value() for message in _read(consumer, 6))
+        assert values == [b"after", b"before", b"before", b"before", b"child", b"too"]
 
 
 def _failing_once() -> Callable[..., None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,11 +32,11 @@ from pykclient.confluent.admin_types import (
     NewPartitions,
     NewTopic,
 )
-from pykclient.confluent.client import Client
+from pykclient.confluent.client import FORKED, Client
 from pykclient.confluent.cluster_metadata import BrokerMetadata, GroupMember, GroupMetadata, limit_ms
 from pykclient.confluent.configuration import ADMIN, Configuration
 from pykclient.confluent.events import deadline_of, remaining
-from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of
+from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of, failure
 from pykclient.confluent.model import (
     ConsumerGroupTopicPartitions,
 )
@@ -89,7 +88,6 @@ class AdminClientImpl(Client):
         super().__init__(Configuration(ADMIN, args, kwargs))
         self.admin()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=self.name)
-        self._pid = os.getpid()
         self._is_open = True
         self.begin_events()
 
@@ -121,9 +119,8 @@ class AdminClientImpl(Client):
             )
         limit = int((_DEFAULT_S if timeout < 0 else timeout) * 1000)
         admin = self.admin().typed
-        if os.getpid() != self._pid:  # the threads that make calls are in the parent process
-            refusal = KafkaError(KafkaError._STATE, "this client was made before fork(): create one in each process")
-            raise KafkaException(refusal)
+        if self.is_forked:  # the threads that make calls are in the parent process
+            raise failure(KafkaError._STATE, FORKED)
 
         def run() -> None:
             try:

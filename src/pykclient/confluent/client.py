@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import weakref
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -30,6 +32,9 @@ _TOKEN_MS = 10_000
 #: The default time limit of a request about the cluster.
 NO_LIMIT_MS = 2**31 - 1
 
+FORKED = "this client was made before fork(): create one in each process"
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _numbers = {"producer": 0, "consumer": 0, "admin": 0}
 
 
@@ -38,17 +43,18 @@ class _LogEvents(logging.Handler):
 
     def __init__(self, client: Client, logger: Any, client_id: str) -> None:
         super().__init__()
-        self._events = client.events
+        self._find = weakref.ref(client)
         self._logger = logger
         self._name = client.name
         self._mark = f"client_id={client_id}"
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if self._mark in message:
+        client = self._find()
+        if client is not None and self._mark in message:
             logger, name = self._logger, self._name
             level, module = record.levelno, record.name.rpartition(".")[2].upper()
-            self._events.put(lambda: (logger.log(level, "%s [%s] %s", module, name, message), UNCOUNTED)[1])
+            client.events.put(lambda: (logger.log(level, "%s [%s] %s", module, name, message), UNCOUNTED)[1])
 
 
 class Client:
@@ -57,10 +63,14 @@ class Client:
     _kind: str
     #: The client that does the work, None once this one is closed.
     _inner: Any = None
+    _handler: _LogEvents | None = None
+    #: True in a child process that was forked after the client was made.
+    is_forked = False
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.events = Events()
+        _clients.add(self)
         _numbers[self._kind] += 1
         self.name = f"{configuration.text('client.id')}#{self._kind}-{_numbers[self._kind]}"
         self.started = monotonic()
@@ -74,7 +84,6 @@ class Client:
         self._is_down = False
         self._reported = ""
         self.looks = self._error_cb is not None or bool(self._stats_interval_s)
-        self._handler: _LogEvents | None = None
         if configuration.logger is not None:
             self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))
             logging.getLogger("pykclient").addHandler(self._handler)
@@ -214,6 +223,11 @@ class Client:
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.__del__()
+        self._stop_logging()
+
+    def forget_parent(self) -> None:
+        """Refuse further calls, in a forked child: connections and messages belong to the parent process."""
+        self.is_forked = True
 
     def ensure_open(self) -> None:
         """Raise RuntimeError if the client is closed."""
@@ -246,9 +260,21 @@ class Client:
         if self._admin is not None:
             self._admin.close()
             self._admin = None
+        self._stop_logging()
+
+    def _stop_logging(self) -> None:
         if self._handler is not None:
             logging.getLogger("pykclient").removeHandler(self._handler)
             self._handler = None
+
+
+def _forget_parents() -> None:
+    for client in tuple(_clients):
+        client.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 def _throttled(events: Events, callback: Callable[..., Any], node: Node, throttle_ms: int) -> None:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from pykclient import errors
-from pykclient.confluent.client import Client, built
+from pykclient.confluent.client import FORKED, Client, built
 from pykclient.confluent.cluster_metadata import limit_ms
 from pykclient.confluent.configuration import CONSUMER, Configuration
 from pykclient.confluent.constants import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
@@ -535,8 +535,7 @@ class Consumer(ConsumingState, Client):
     @in_turn
     def _take(self, found: list[Message[bytes, bytes]], wanted: int, timeout: float, now_ms: int) -> None:
         """Add up to ``wanted`` messages to ``found``, after the work that is due."""
-        if self._inner is None:
-            raise RuntimeError(_CLOSED)
+        self.inner()
         deadline = deadline_of(timeout)
         exceeded = self._exceeded(now_ms)
         if exceeded is not None:
@@ -1185,11 +1184,19 @@ class Consumer(ConsumingState, Client):
 
         Raises:
             RuntimeError: the consumer is closed.
+            KafkaException: it was made before ``fork()``.
         """
         inner = self._inner
         if inner is None:
             raise RuntimeError(_CLOSED)
+        if self.is_forked:
+            raise failure(KafkaError._STATE, FORKED)
         return inner
+
+    def forget_parent(self) -> None:
+        super().forget_parent()
+        self.turns, self._hand = Turns(), Lock()  # a thread that the child does not have may hold them
+        self._records, self._at = [], 0
 
     def _raise_callback_error(self) -> None:
         error, self._raised = self._raised, None

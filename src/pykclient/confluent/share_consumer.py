@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pykclient import errors
-from pykclient.confluent.client import Client, built
+from pykclient.confluent.client import FORKED, Client, built
 from pykclient.confluent.configuration import CONSUMER, Configuration
 from pykclient.confluent.constants import SHARE_ACKNOWLEDGE_TYPE_ACCEPT
 from pykclient.confluent.events import deadline_of, remaining
@@ -17,6 +17,7 @@ from pykclient.confluent.kafka_error import (
     KafkaException,
     error_of,
     exception_of,
+    failure,
     polled_too_late,
 )
 from pykclient.confluent.message import Message, consumed, place_of
@@ -283,9 +284,12 @@ class ShareConsumer(Client):
 
         Raises:
             IllegalStateException: the consumer is closed.
+            KafkaException: it was made before ``fork()``.
         """
         if self._inner is None:
             raise IllegalStateException(_CLOSED)
+        if self.is_forked:
+            raise failure(KafkaError._STATE, FORKED)
         return self._inner
 
     def network_client(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -27,7 +26,7 @@ class Turns:
     the turn of the call that runs the callback. Thread: any.
     """
 
-    __slots__ = ("_nested", "_next", "_pid", "_turn", "is_shared")
+    __slots__ = ("_nested", "_next", "_turn", "is_shared")
 
     def __init__(self) -> None:
         #: Held during a turn. Guards all that the consumer knows.
@@ -35,7 +34,6 @@ class Turns:
         #: Held by the thread that has waited longest. The others wait for it, so none can overtake.
         self._next = threading.Lock()
         self._nested = 0
-        self._pid = os.getpid()
         #: True once a thread had to wait: the consumer is used by several.
         self.is_shared = False
 
@@ -60,8 +58,6 @@ class Turns:
                 self._turn.release()
 
     def _take(self) -> None:
-        if os.getpid() != self._pid:
-            return  # a lock may be held by a thread that a forked child does not have; the call is refused anyway
         with self._next:
             if self._turn.acquire(blocking=False):
                 return

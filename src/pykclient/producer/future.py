@@ -306,11 +306,19 @@ class FutureRecordMetadata(FutureState):
     __slots__ = ()
 
     def __init__(
-        self, result: ProduceRequestResult, index: int, timestamp_ms: int, key_size: int, value_size: int
+        self,
+        result: ProduceRequestResult,
+        index: int,
+        timestamp_ms: int | None,
+        key_size: int,
+        value_size: int,
+        *kafka_python: int,
     ) -> None:
+        if kafka_python:  # its arguments: a checksum, and the sizes of the key, the value and the headers
+            key_size, value_size = value_size, kafka_python[0]
         self._result = result
         self.index = index
-        self._timestamp_ms = timestamp_ms
+        self._timestamp_ms = NO_TIMESTAMP if timestamp_ms is None else timestamp_ms
         self._key_size = key_size
         self._value_size = value_size
 
