@@ -22,7 +22,7 @@ from pykclient.metrics import Metrics
 from pykclient.record import Compression, CompressionType, MemoryRecordsBuilder, default_record
 from pykclient.record.arrow import record_batch
 from pykclient.record.columns import Columns
-from pykclient.record.default_record_batch import write_empty_header
+from pykclient.record.memory_records_builder import write_empty_header
 from tests.consumer.harness import TP0, Harness, offsets, values
 from tests.consumer.responses import batch, marker, partition_data
 

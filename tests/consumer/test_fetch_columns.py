@@ -22,7 +22,7 @@ from pykclient.record import Compression, MemoryRecords, Record, columns
 from pykclient.record.arrow import record_batch
 from pykclient.record.columns import COLUMN_NAMES, Columns
 from pykclient.record.compression import GzipCompression
-from pykclient.record.default_record_batch import DefaultRecordBatch
+from pykclient.record.memory_records import DefaultRecordBatch
 from pykclient.record.record_batch import MAX_INT64, crc32c
 from tests.consumer.harness import TP0, Harness
 from tests.consumer.responses import batch, fetch_response, marker, partition_data

@@ -14,7 +14,7 @@ from pykclient.consumer import fetch_collector
 from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
 from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError, RecordDeserializationError
-from pykclient.record import default_record, default_record_batch
+from pykclient.record import default_record, memory_records
 from pykclient.record.columns import Columns
 from pykclient.record.record_batch import crc32c
 from pykclient.types import ConsumerRecord, Headers
@@ -33,7 +33,7 @@ WAYS = (PYTHON, (COMPILED[0], PYTHON[1]), COMPILED)
 @contextlib.contextmanager
 def decoding(way: Any) -> Iterator[None]:
     """Let batches be decoded in one of WAYS."""
-    names = vars(default_record_batch)
+    names = vars(memory_records)
     before = names["RecordCursor"], default_record.decode_batches
     names["RecordCursor"], default_record.decode_batches = way
     try:

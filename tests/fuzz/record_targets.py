@@ -11,7 +11,7 @@ from typing import Any
 from pykclient.errors import CorruptRecordError
 from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder
 from pykclient.record.columns import Columns
-from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, DefaultRecordBatch
+from pykclient.record.memory_records import OFFSET_OF_ATTRIBUTES, DefaultRecordBatch
 from pykclient.record.record_batch import MAX_INT64, RECORD_BATCH_OVERHEAD, crc32c
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.fuzz.protocol_targets import outcome

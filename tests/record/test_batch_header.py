@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import example, given, strategies as st
 
-from pykclient.record.default_record_batch import write_header
+from pykclient.record.memory_records_builder import write_header
 from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.twins import both_forms
 
@@ -50,7 +50,7 @@ def outcome(form: Any, buffer: Any, size: Any, fields: dict[str, Any]) -> Any:
 @example(bytes(100), 101, PLAIN, bytearray)
 @example(bytes(100), 100, {**PLAIN, "count": 1.5}, bytearray)
 def test_python_and_c_write_same_header(data: bytes, size: int, fields: dict[str, Any], kind: Any) -> None:
-    python, compiled = both_forms("pykclient.record.default_record_batch", "write_header")
+    python, compiled = both_forms("pykclient.record.memory_records_builder", "write_header")
     assert outcome(compiled, kind(data), size, fields) == outcome(python, kind(data), size, fields)
 
 

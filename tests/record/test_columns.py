@@ -16,7 +16,7 @@ from pykclient.record.columns import (
     Columns,
     ViewBuffers,
 )
-from pykclient.record.default_record_batch import DefaultRecordBatch
+from pykclient.record.memory_records import DefaultRecordBatch
 from tests.record.column_state import state
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 from tests.support.twins import both_forms

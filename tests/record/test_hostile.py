@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 from pykclient.errors import CorruptRecordError
 from pykclient.record import Compression, CursorOwner, MemoryRecords, MemoryRecordsBuilder, Record
-from pykclient.record.default_record_batch import OFFSET_OF_ATTRIBUTES, compute_attributes, write_header
+from pykclient.record.memory_records import OFFSET_OF_ATTRIBUTES
+from pykclient.record.memory_records_builder import compute_attributes, write_header
 from pykclient.record.record_batch import RECORD_BATCH_OVERHEAD, crc32c, encode_varint
 from pykclient.types import CREATE_TIME
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches

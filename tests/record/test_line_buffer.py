@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from pykclient.errors import KafkaError
 from pykclient.record import MemoryRecords, Record
 from pykclient.record.columns import Columns
-from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.lines import BASE64, HEX, JSON, PLAIN, LineBuffer, Piece, delimited, json_object
+from pykclient.record.memory_records import DefaultRecordBatch
 from tests.record.column_state import state
 from tests.record.strategies import build, legacy_batches, v2_batches
 from tests.support.twins import both_forms

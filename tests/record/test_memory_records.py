@@ -11,7 +11,7 @@ from pykclient.record import (
     decrement_sequence,
     increment_sequence,
 )
-from pykclient.record.default_record_batch import write_empty_header
+from pykclient.record.memory_records_builder import write_empty_header
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.record.strategies import build
 

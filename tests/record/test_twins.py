@@ -18,8 +18,8 @@ from pykclient import consumer_record
 from pykclient.consumer_record_base import FixedHeaders
 from pykclient.record import Compression, CursorOwner, DefaultRecordBatch, Record
 from pykclient.record.default_record import RecordCursor, encode_headers
-from pykclient.record.default_record_batch import compute_attributes, write_header
 from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records_builder import compute_attributes, write_header
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64, RECORD_BATCH_OVERHEAD, encode_varint
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers
 from tests.consumer.responses import marker

@@ -32,12 +32,12 @@ from pykclient.record._memory_records_builder cimport (
     is_timestamp,
     new_builder,
     new_object_of,
+    put_header,
     size_of,
     size_of_headers,
     takes_default_records,
     unchanging,
 )
-from pykclient.record._default_record_batch cimport put_header
 from pykclient.record._record_writing cimport size_of_bytes
 
 from collections import deque
@@ -48,10 +48,10 @@ from pykclient.producer import outbox as python
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.record.compression import NO_COMPRESSION
 from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
-from pykclient.record.default_record_batch import compute_attributes
 from pykclient.record.memory_records_builder import (
     BORROWED_AT_ONCE,
     COMPRESSION_RATE_ESTIMATION_FACTOR,
+    compute_attributes,
     spare_records as _spare_records,
 )
 from pykclient.record.record_batch import (

@@ -1,7 +1,7 @@
 """Record batches of all formats that Kafka has had: building, compressing, validating and reading them.
 
 - ``memory_records_builder``: building a batch
-- ``memory_records``, ``default_record_batch``, ``legacy_record_batch``, ``record_batch``: reading batches
+- ``memory_records``, ``legacy_record_batch``, ``record_batch``: reading batches
 - ``default_record``: records of format 2, one batch or many records at a time
 - ``columns``, ``row_columns``, ``arrow``, ``lines``: records as columns, Arrow arrays and lines of text
 - ``compression``, ``compression_type``, ``codec_engines``: codecs; ``control_record``: records that brokers write
@@ -12,9 +12,8 @@ from __future__ import annotations
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
-from pykclient.record.default_record_batch import DefaultRecordBatch
 from pykclient.record.legacy_record_batch import LegacyRecordBatch
-from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records import DefaultRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,

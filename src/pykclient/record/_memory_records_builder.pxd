@@ -1,8 +1,8 @@
-# Appending records to batches, for the compiled modules that do.
+# Appending records to batches and writing headers, for the compiled modules that do.
 
 from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 
 cdef extern from *:
     """
@@ -123,3 +123,19 @@ cdef AppendState new_builder(
     object records,
     double size_factor,
 )
+
+
+cdef int put_header(
+    object buffer,
+    Py_ssize_t end,
+    int64_t base_offset,
+    int32_t last_offset_delta,
+    int16_t attributes,
+    int64_t base_timestamp,
+    int64_t max_timestamp,
+    int64_t producer_id,
+    int16_t producer_epoch,
+    int32_t base_sequence,
+    int32_t leader_epoch,
+    int32_t count,
+) except -1

@@ -1,1 +1,1 @@
-from pykclient.record.memory_records_builder import AppendState as AppendState
+from pykclient.record.memory_records_builder import AppendState as AppendState, write_header as write_header

@@ -1,8 +1,9 @@
-"""A builder of one record batch (Java: MemoryRecordsBuilder)."""
+"""Writing record batches: their headers, and a builder of one batch (Java: MemoryRecordsBuilder)."""
 
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
@@ -11,8 +12,14 @@ from pykclient.record.compression import NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.default_record import encode_headers
-from pykclient.record.default_record_batch import compute_attributes, write_header
 from pykclient.record.legacy_record_batch import encode_message
+from pykclient.record.memory_records import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    OFFSET_OF_ATTRIBUTES,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+)
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,
     LOG_OVERHEAD,
@@ -28,6 +35,7 @@ from pykclient.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     VARINTS,
     Buffer,
+    crc32c,
     legacy_record_size,
     record_batch_overhead,
     record_size,
@@ -60,6 +68,106 @@ def spare_records() -> bytearray:
         return _SPARES.pop()
     except IndexError:
         return bytearray()
+
+
+#: Of a header: base offset, length, leader epoch, magic, crc.
+_BEFORE_CRC = Struct(">qiibI")
+#: Attributes, last offset delta, base and max timestamp, producer id, epoch, base sequence, count.
+_AFTER_CRC = Struct(">hiqqqhii")
+
+
+def compute_attributes(
+    compression_type: CompressionType,
+    timestamp_type: int,
+    is_transactional: bool = False,
+    is_control_batch: bool = False,
+    has_delete_horizon: bool = False,
+) -> int:
+    """Return the attributes of a batch header.
+
+    Raises:
+        IllegalArgumentError: the timestamp type is not valid.
+    """
+    if timestamp_type == NO_TIMESTAMP_TYPE:
+        raise IllegalArgumentError("a batch of format v2 needs a timestamp type")
+    attributes = compression_type.id
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_FLAG
+    if is_transactional:
+        attributes |= TRANSACTIONAL_FLAG
+    if is_control_batch:
+        attributes |= CONTROL_FLAG
+    if has_delete_horizon:
+        attributes |= DELETE_HORIZON_FLAG
+    return attributes
+
+
+def write_header(
+    buffer: bytearray,
+    size: int,
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    partition_leader_epoch: int,
+    count: int,
+) -> None:
+    """Write the header of the batch in the first ``size`` bytes of ``buffer``."""
+    _AFTER_CRC.pack_into(
+        buffer,
+        OFFSET_OF_ATTRIBUTES,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    checksum = crc32c(memoryview(buffer)[OFFSET_OF_ATTRIBUTES:size])
+    _BEFORE_CRC.pack_into(
+        buffer, 0, base_offset, size - LOG_OVERHEAD, partition_leader_epoch, CURRENT_MAGIC_VALUE, checksum
+    )
+
+
+def write_empty_header(
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    base_offset: int,
+    last_offset: int,
+    partition_leader_epoch: int,
+    timestamp_type: int,
+    timestamp: int,
+    is_transactional: bool = False,
+    is_control_batch: bool = False,
+) -> bytearray:
+    """Return a batch from which compaction has removed all records.
+
+    It preserves the producer's last sequence number.
+    """
+    buffer = bytearray(RECORD_BATCH_OVERHEAD)
+    write_header(
+        buffer,
+        RECORD_BATCH_OVERHEAD,
+        base_offset=base_offset,
+        last_offset_delta=last_offset - base_offset,
+        attributes=compute_attributes(CompressionType.NONE, timestamp_type, is_transactional, is_control_batch),
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+        count=0,
+    )
+    return buffer
 
 
 class Memory(Protocol):

@@ -14,8 +14,7 @@ from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykclient.record.default_record_batch import DefaultRecordBatch
-from pykclient.record.memory_records import MemoryRecords
+from pykclient.record.memory_records import DefaultRecordBatch, MemoryRecords
 from pykclient.testing.broker_context import STARTING, BrokerContext
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop

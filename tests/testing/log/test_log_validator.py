@@ -25,7 +25,7 @@ from pykclient.record import (
     Record,
     codec_engines,
 )
-from pykclient.record.default_record_batch import write_header
+from pykclient.record.memory_records_builder import write_header
 from pykclient.testing.log.log_types import AppendOrigin
 from pykclient.testing.log.log_validator import LogValidator, RecordValidationError, ValidationResult
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, TopicPartition

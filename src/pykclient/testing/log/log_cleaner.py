@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from pykclient.record.compression import Compression
 from pykclient.record.control_record import ControlRecordType
-from pykclient.record.default_record_batch import write_empty_header
 from pykclient.record.memory_records import AnyRecordBatch
-from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.memory_records_builder import MemoryRecordsBuilder, write_empty_header
 from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, NO_TIMESTAMP, Buffer, Record
 from pykclient.testing.log.log_segment import LogSegment
 from pykclient.testing.log.log_types import AbortedTxn

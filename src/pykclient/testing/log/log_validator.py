@@ -16,8 +16,7 @@ from pykclient.errors import (
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.default_record import RecordsSummary, summarize_records
-from pykclient.record.default_record_batch import DefaultRecordBatch
-from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
+from pykclient.record.memory_records import AnyRecordBatch, DefaultRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import (
     CURRENT_MAGIC_VALUE,

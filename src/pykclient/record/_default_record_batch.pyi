@@ -1,1 +1,0 @@
-from pykclient.record.default_record_batch import write_header as write_header
