@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self, overload
 
 from pykclient.argument_values import checked_flag
-from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from pykclient.clock import FOREVER_MS, HERE, SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError
-from pykclient.reentry import HERE
 from pykclient.version import __version__
 
 

@@ -9,12 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from pykclient import KafkaProducer, implementation
-from pykclient.clock import FOREVER_MS
+from pykclient.clock import FOREVER_MS, HERE
 from pykclient.implementation import python_form
 from pykclient.producer.send import SendState
 from pykclient.record import CompressionType
 from pykclient.record.compression_type import CompressionRatioEstimator
-from pykclient.reentry import HERE
 from tests.producer.harness import TOPIC
 from tests.producer.test_batch_twins import states_of
 from tests.producer.test_kafka_producer import Make, make

@@ -21,6 +21,7 @@ from pykclient.admin.admin_calls import (
     RetryPolicy,
 )
 from pykclient.argument_values import shown
+from pykclient.clock import HERE, ensure_not_interrupting
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import (
     IllegalArgumentError,
@@ -38,7 +39,6 @@ from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import principal_of, raise_if_of_signal_handler
 from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, ClusterResourceListeners
 from pykclient.pacing import SHORT_PAUSE_MS
-from pykclient.reentry import HERE, ensure_not_interrupting
 
 if TYPE_CHECKING:
     from typing import Unpack

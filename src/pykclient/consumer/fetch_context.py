@@ -11,6 +11,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from pykclient.clock import HERE
 from pykclient.consumer.values import READ_UNCOMMITTED
 from pykclient.metrics import (
     Avg,
@@ -26,7 +27,6 @@ from pykclient.metrics import (
     Tally,
     WindowedCount,
 )
-from pykclient.reentry import HERE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Final, Protocol
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS, HERE, Clock, is_interrupting
 from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
 from pykclient.implementation import use_compiled
 from pykclient.log_context import LogContext
@@ -54,7 +54,6 @@ from pykclient.network.frames import (
 )
 from pykclient.network.kafka_channel import KafkaChannel, Traffic
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
-from pykclient.reentry import HERE, is_interrupting
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE

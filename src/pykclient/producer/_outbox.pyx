@@ -63,7 +63,7 @@ from pykclient.record.record_batch import (
     NO_SEQUENCE,
     RECORD_BATCH_OVERHEAD,
 )
-from pykclient.reentry import HERE, interrupting
+from pykclient.clock import HERE, interrupting
 from pykclient.types import CREATE_TIME
 
 cdef extern from *:

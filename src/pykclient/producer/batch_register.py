@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pykclient.clock import FOREVER_MS
+from pykclient.clock import FOREVER_MS, HERE
 from pykclient.errors import IllegalArgumentError, IllegalStateError, check_move
 from pykclient.network.metadata import Cluster
 from pykclient.producer.future import FutureRecordMetadata
@@ -41,7 +41,6 @@ from pykclient.producer.outbox import (
 )
 from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, ProducerBatch, RowsInBatch
 from pykclient.record import Compression, CompressionRatioEstimator
-from pykclient.reentry import HERE
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:

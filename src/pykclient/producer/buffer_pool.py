@@ -6,11 +6,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from pykclient.clock import Clock, Signal
+from pykclient.clock import HERE, Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
 from pykclient.metrics import CumulativeSum, Meter, Rate
 from pykclient.producer.outbox import BorrowedMemory as BorrowedMemory, Loan as Loan, PoolState
-from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient.argument_values import check_callable, plain_number, shown
-from pykclient.clock import FOREVER_MS, Signal
+from pykclient.clock import FOREVER_MS, HERE, Signal, ensure_not_interrupting, interrupting
 from pykclient.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError, RetriableError
 from pykclient.producer.outbox import (
     NO_OFFSET,
@@ -22,7 +22,6 @@ from pykclient.producer.outbox import (
     new_lock,
     put_last_first,
 )
-from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.types import (
     RecordMetadata as RecordMetadata,  # kafka-python's programs import it from this module
     TopicPartition,

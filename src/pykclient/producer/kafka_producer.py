@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pykclient.argument_values import checked_flag, shown
-from pykclient.clock import SystemClock
+from pykclient.clock import SystemClock, ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
     IllegalArgumentError,
@@ -28,7 +28,6 @@ from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.send import FORKED, SendMethods, SendPath, SendState, TopicWait
 from pykclient.producer.sender_thread import SenderDriver
 from pykclient.producer.transactions.transactional_methods import TransactionalMethods
-from pykclient.reentry import ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.serialization import BYTES
 from pykclient.types import K, V
 

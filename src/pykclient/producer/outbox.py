@@ -16,13 +16,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from pykclient.clock import SYSTEM_CLOCK
+from pykclient.clock import HERE, SYSTEM_CLOCK
 from pykclient.implementation import use_compiled
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.memory_records_builder import (
     AppendState as AppendState,  # the compiled form uses its compiled form
 )
-from pykclient.reentry import HERE
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import random
 from typing import TYPE_CHECKING, ClassVar
 
 from pykclient import errors
-from pykclient.clock import Clock, Signal
+from pykclient.clock import HERE, Clock, Signal
 from pykclient.errors import KafkaError, KafkaTimeoutError
 from pykclient.log_context import LogContext
 from pykclient.network.metadata import ClusterResourceListeners, Metadata
-from pykclient.reentry import HERE
 
 if TYPE_CHECKING:
     from pykclient.network.metadata import MetadataRequestBuilder, MetadataSnapshot

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS, HERE, Clock, is_interrupting
 from pykclient.metrics import Avg, CumulativeSum, Max, Meter, Tally
-from pykclient.reentry import HERE, is_interrupting
 
 if TYPE_CHECKING:
     from pykclient.metrics import Metrics, Sensor

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS, HERE, Clock
 from pykclient.errors import IllegalStateError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -39,7 +39,6 @@ from pykclient.record.record_batch import (
     NO_SEQUENCE,
     estimate_size_in_bytes_upper_bound,
 )
-from pykclient.reentry import HERE
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from pykclient import topic_names
 from pykclient.argument_values import check_callable
-from pykclient.clock import Clock
+from pykclient.clock import HERE, Clock, ensure_not_interrupting, interrupting
 from pykclient.errors import (
     AuthenticationError,
     BrokerError,
@@ -29,7 +29,6 @@ from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_ca
 from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.reentry import HERE, ensure_not_interrupting, interrupting
 from pykclient.serialization import Serializer
 from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, V
 

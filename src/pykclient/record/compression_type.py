@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from typing import ClassVar
 
+from pykclient.clock import HERE
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
-from pykclient.reentry import HERE
 
 
 class CompressionType:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from pykclient.clock import HERE
 from pykclient.network.metadata import Cluster
 from pykclient.producer.partitioner.hashing import POSITIVE, crc32, fnv1a, murmur2
-from pykclient.reentry import HERE
 
 
 class Partitioner(ABC):

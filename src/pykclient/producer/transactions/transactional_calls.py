@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self, final
 
+from pykclient.clock import HERE, ensure_not_interrupting
 from pykclient.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -23,7 +24,6 @@ from pykclient.log_context import LogContext
 from pykclient.producer.transactions import transaction_state as state
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.record.record_batch import MAX_INT64, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from pykclient.reentry import HERE, ensure_not_interrupting
 from pykclient.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
