@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ EDGES = [
 ]
 
 
-def metadata(state: TransactionState = EMPTY, epoch: int = 3, **values: int) -> TransactionMetadata:
+def metadata(state: TransactionState = EMPTY, epoch: int = 3, **values: Any) -> TransactionMetadata:
     partitions = () if state is EMPTY else (TP0, TP1)
     return TransactionMetadata(
         "txn", 1000, 60_000, 5, producer_epoch=epoch, state=state, topic_partitions=dict.fromkeys(partitions), **values
