@@ -16,6 +16,7 @@ from pykclient.protocol.messages.consumer_group_heartbeat import (
 )
 from pykclient.protocol.messages.offset_commit import OffsetCommitRequest
 from pykclient.testing.group.group_metadata import CommittedOffset
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS
 from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.testing.release_profiles import GROUP_VERSION
 from tests.testing.group.harness import GROUP, TP, Groups, Reply
@@ -491,7 +492,10 @@ def state_of(group: ConsumerGroup) -> Any:
         group.targets,
         group.regexes,
         group.static_members,
-        {name: (member.settings(), member.current) for name, member in group.members.items()},
+        {
+            name: (CONSUMER_GROUP_RECORDS.member_record("g", member), member.current)
+            for name, member in group.members.items()
+        },
     )
 
 

@@ -14,6 +14,7 @@ from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.errors import BrokerError, CoordinatorNotAvailableError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS
 from pykclient.testing.group.modern_groups import ConsumerGroup
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP
@@ -354,9 +355,9 @@ def test_unfitting_syncs_are_refused(mixed: Mixed, generation_id: int, fields: d
 def test_next_coordinator_knows_both_kinds_of_members(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")
-    before = mixed.members.members[old].settings()
+    before = CONSUMER_GROUP_RECORDS.member_record("g", mixed.members.members[old])
     mixed.next_coordinator()
-    assert mixed.members.members[old].settings() == before
+    assert CONSUMER_GROUP_RECORDS.member_record("g", mixed.members.members[old]) == before
     assert mixed.rejoin(old)[0] == 2
     assert mixed.classic_beat(old, 2) is None
 

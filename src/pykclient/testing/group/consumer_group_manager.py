@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
     BrokerError,
-    CoordinatorNotAvailableError,
     GroupIdNotFoundError,
-    GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidRegularExpressionError,
     InvalidRequestError,
     MemberIdRequiredError,
-    NotCoordinatorError,
     RebalanceInProgressError,
     RemoteProtocolError,
     UnknownMemberIdError,
@@ -45,12 +42,12 @@ from pykclient.testing.group.group_metadata import (
     MemberMetadata,
     SyncCallback,
 )
-from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, JoinAttempt
-from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS
+from pykclient.testing.group.group_metadata_manager import ModernGroupManager, validate_names, when_written
+from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, JoinAttempt, leave_each
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS, topics_of
 from pykclient.testing.group.modern_groups import (
     LEFT_STATIC_EPOCH,
     MEMBER_STABLE as STABLE,
-    RETRY_EXPIRY_MS,
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
     ClassicProtocol,
@@ -58,7 +55,6 @@ from pykclient.testing.group.modern_groups import (
     ConsumerGroupMember,
     CurrentAssignment,
     Partitions,
-    hash_of,
 )
 from pykclient.testing.group.server_assignors import ASSIGNORS
 
@@ -74,11 +70,9 @@ _LEAVE_EPOCH = -1
 
 #: Called with the response, when all that it tells is in the log.
 HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
-#: Sets a timer that removes a member, for a reason, after a delay.
-_ExpireLater = Callable[[ConsumerGroup, ConsumerGroupMember, str, int], None]
 
 
-class ConsumerGroupManager:
+class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember]):
     """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A partition that moves is first taken from its owner, whose heartbeat confirms that; only then its new owner gets
@@ -93,16 +87,12 @@ class ConsumerGroupManager:
         manager: GroupMetadataManager,
         rebalance: GroupRebalance,
     ) -> None:
-        self._broker = broker
-        self._metadata_cache = metadata_cache
-        self._manager = manager
+        super().__init__(broker, metadata_cache, manager, RECORDS, broker.config["group.consumer.max.size"])
         self._rebalance = rebalance
         self._policy: str = broker.config["group.consumer.migration.policy"]
         self._max_classic_size: int = broker.config["group.max.size"]
-        self._log = broker.log_context.logger(__name__)
-        self._session_timeout_ms: int = broker.config["group.consumer.session.timeout.ms"]
+        self._consumer_session_timeout_ms: int = broker.config["group.consumer.session.timeout.ms"]
         self._interval_ms: int = broker.config["group.consumer.heartbeat.interval.ms"]
-        self._max_size: int = broker.config["group.consumer.max.size"]
 
     # --- heartbeats
 
@@ -140,20 +130,11 @@ class ConsumerGroupManager:
             member_id=member.member_id,
             member_epoch=member.current.epoch,
             heartbeat_interval_ms=self._interval_ms,
-            assignment=_assignment(assigned) if is_full or assigned != current.assigned else None,
         )
-        self.write(group, records, lambda code: respond(response if not code else _refusal(code)))
-
-    def validate_size(self, group: ConsumerGroup, member_id: str) -> None:
-        """Check that the group has room for a member.
-
-        Raises:
-            GroupMaxSizeReachedError: it has not.
-        """
-        if member_id not in group.members and len(group.members) >= self._max_size:
-            raise GroupMaxSizeReachedError(
-                f"The consumer group has reached its maximum capacity of {self._max_size} members."
-            )
+        if is_full or assigned != current.assigned:
+            topics = topics_of(ConsumerGroupHeartbeatResponse.TopicPartitions, assigned)
+            response.assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=topics)
+        self._manager.write(group, records, when_written(respond, response))
 
     def validate(self, body: ConsumerGroupHeartbeatRequest) -> None:
         """Check the fields of a heartbeat.
@@ -161,14 +142,7 @@ class ConsumerGroupManager:
         Raises:
             InvalidRequestError, UnsupportedAssignorError, InvalidRegularExpressionError: one of them is not valid.
         """
-        for what, value in (
-            ("GroupId", body.group_id),
-            ("InstanceId", body.instance_id),
-            ("RackId", body.rack_id),
-            ("MemberId", body.member_id),
-        ):
-            if value is not None and not value.strip():
-                raise InvalidRequestError(f"{what} can't be empty.")
+        validate_names(GroupId=body.group_id, InstanceId=body.instance_id, RackId=body.rack_id, MemberId=body.member_id)
         if body.member_epoch == 0:
             if body.rebalance_timeout_ms == -1:
                 raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
@@ -213,10 +187,7 @@ class ConsumerGroupManager:
         """Return the member that a heartbeat comes from, which joins with epoch 0."""
         instance_id = body.instance_id
         if body.member_epoch:
-            if instance_id is None:
-                member = group.existing_member(body.member_id)
-            else:
-                member = group.static_member(instance_id, body.member_id)
+            member = group.member(body.member_id, instance_id)
             group.validate_epoch(member, body.member_epoch, reported)
             return member
         left = None if instance_id is None else group.validate_released(instance_id)
@@ -266,33 +237,16 @@ class ConsumerGroupManager:
         records: list[KeyValue],
     ) -> bool:
         """Apply the fields of a heartbeat; return whether the subscription has changed."""
-        before, topics = member.settings(), (member.topic_names, member.topic_regex)
+        before, topics = RECORDS.member_record(group.group_id, member), (member.topic_names, member.topic_regex)
         is_new = member.member_id not in group.targets
         member.update(body, client_id, client_host)
-        if member.settings() != before:
-            records.append(RECORDS.member_record(group.group_id, member))
+        if (record := RECORDS.member_record(group.group_id, member)) != before:
+            records.append(record)
         if member.topic_regex and member.topic_regex not in group.regexes:
             group.is_metadata_stale = True
         return is_new or (member.topic_names, member.topic_regex) != topics
 
     # --- epochs and assignments
-
-    def refresh(self, group: ConsumerGroup, is_changed: bool, records: list[KeyValue]) -> None:
-        """Begin the group's next epoch with a new assignment if its members or topics have changed."""
-        if is_changed or group.is_metadata_stale:
-            self._match(group, records)
-            topics = group.known_topics(self._metadata_cache)
-            hash = hash_of(topics)
-            if is_changed or hash != group.metadata_hash:
-                group.metadata_hash = hash
-                group.group_epoch += 1
-                records.append(RECORDS.group_record(group))
-            group.is_metadata_stale = False
-        if group.group_epoch > group.assignment_epoch:
-            before = dict(group.targets)
-            group.assign(group.known_topics(self._metadata_cache), next(iter(ASSIGNORS)))
-            records += RECORDS.assignment_records(group, before, self._broker.loop.wall_ms)
-            self._log.info("%r: assigned anew", group)
 
     def _match(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
         """Match the members' regular expressions with the topics that there are."""
@@ -319,23 +273,14 @@ class ConsumerGroupManager:
 
     # --- timers
 
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:  # noqa: ARG002
+        return self._consumer_session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
     def schedule_sessions(self, group: ConsumerGroup) -> None:
-        """Start the sessions of all members of a group that was loaded."""
+        super().schedule_sessions(group)
         for member in group.members.values():
-            self.restart_session(group, member)
             if member.classic is None:
                 self._expect_revocation(group, member)
-
-    def restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        """Restart the session of a member after a sign of life."""
-        if member.session_timer is not None:
-            member.session_timer.cancel()
-        timeout_ms = self._session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-        self._expire_session_later(group, member, "its session expired", timeout_ms)
-
-    def _expire_session_later(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, delay_ms: int) -> None:
-        again = self._expire_session_later
-        member.session_timer = self._broker.call_later(delay_ms, self._expire, group, member, why, again)
 
     def expect_next_step(
         self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, *, anew: bool = False
@@ -358,30 +303,14 @@ class ConsumerGroupManager:
         again = self._expire_step_later
         member.rebalance_timer = self._broker.call_later(delay_ms, self._expire, group, member, why, again)
 
-    def _expire(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, again: _ExpireLater) -> None:
-        """Remove a member, or try that again later if the log refuses it for now."""
-        if group.is_dead or group.members.get(member.member_id) is not member:
-            return
-        try:
-            self.remove(group, member, why, lambda _: None)
-        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
-            self._log.info("%r: %r stays for now, although %s: %s", group, member, why, error)
-            again(group, member, why, RETRY_EXPIRY_MS)
-
     # --- leaving
 
     def _leave(self, body: ConsumerGroupHeartbeatRequest, respond: HeartbeatCallback) -> None:
         group = self._group(body.group_id, may_create=False)
         response = ConsumerGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
-
-        def written(code: int) -> None:
-            respond(response if not code else _refusal(code))
-
-        if body.instance_id is None:
-            self.remove(group, group.existing_member(body.member_id), "it leaves", written)
-            return
-        member = group.static_member(body.instance_id, body.member_id)
-        if body.member_epoch == _LEAVE_EPOCH:
+        written = when_written(respond, response)
+        member = group.member(body.member_id, body.instance_id)
+        if body.instance_id is None or body.member_epoch == _LEAVE_EPOCH:
             self.remove(group, member, "it leaves", written)
             return
         self._manager.validate_appendable(group.group_id)
@@ -390,28 +319,15 @@ class ConsumerGroupManager:
         member.cancel_rebalance_timer()
         group.advance(member, member.current._replace(epoch=LEFT_STATIC_EPOCH, pending_revocation={}))
         record = RECORDS.member_current_record(group.group_id, member)
-        self.write(group, [record], written)
+        self._manager.write(group, [record], written)
 
-    def remove(self, group: ConsumerGroup, member: ConsumerGroupMember, why: str, then: Callable[[int], None]) -> None:
-        """Remove a member; the group becomes classic if all others use the classic protocol.
-
-        Raises:
-            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and the member stays.
-        """
-        self._manager.validate_appendable(group.group_id)
-        self._log.info("%r: removing %r, as %s", group, member, why)
-        group.remove(member)
+    def _write_removal(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
+        """Write that a member was removed; the group becomes classic if all others use the classic protocol."""
         if self.may_downgrade(group):
-            group.group_epoch += 1
-            classic = self.downgrade(group, RECORDS.member_tombstones(group.group_id, member.member_id), then)
+            classic = self.downgrade(group, records, then)
             self._rebalance.prepare_rebalance(classic, "its last member of the consumer protocol is gone")
-            return
-        group.group_epoch += 1
-        records = RECORDS.member_tombstones(group.group_id, member.member_id)
-        topics = group.known_topics(self._metadata_cache)
-        group.metadata_hash = hash_of(topics)
-        records.append(RECORDS.group_record(group))
-        self.write(group, records, then)
+        else:
+            super()._write_removal(group, records, then)
 
     # --- members of the other protocol
 
@@ -435,7 +351,7 @@ class ConsumerGroupManager:
         self._rebalance.abandon(old, RebalanceInProgressError.code)
         self.schedule_sessions(new)
         new.is_behind_log = True
-        self.write(new, tombstones, lambda _: None)
+        self._manager.write(new, tombstones, _ignore)
         return new
 
     def may_downgrade(self, group: ConsumerGroup) -> bool:
@@ -462,25 +378,6 @@ class ConsumerGroupManager:
         for member in new.members.values():
             self._rebalance.reschedule_session(new, member)
         return new
-
-    # --- writing
-
-    def write(self, group: ConsumerGroup, records: list[KeyValue], then: Callable[[int], None]) -> None:
-        """Append the records; call ``then`` with an error code or 0 when all changes are in the log."""
-        self._manager.write(group, records, then)
-
-
-def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
-    return ConsumerGroupHeartbeatResponse.Assignment(
-        topic_partitions=[
-            ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-            for topic_id, numbers in partitions.items()
-        ]
-    )
-
-
-def _refusal(code: int) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code)
 
 
 #: The values of ``group.consumer.migration.policy`` that allow each direction.
@@ -640,15 +537,15 @@ class ClassicProtocolMembers:
                 return
         records: list[KeyValue] = []
         member, replaces_other = self._member(group, member_id, attempt, records)
-        before, topics = member.settings(), member.topic_names
+        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
         is_new = member.member_id not in group.targets
         classic = ClassicProtocol(body.session_timeout_ms, tuple(attempt.protocols))
         with self._manager.all_or_nothing(group, records):
             member.update_classic(
                 classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
             )
-            if member.settings() != before:
-                records.append(RECORDS.member_record(group.group_id, member))
+            if (record := RECORDS.member_record(group.group_id, member)) != before:
+                records.append(record)
             groups.refresh(group, is_new or member.topic_names != topics, records)
             owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
             groups.reconcile(group, member, owned, records)
@@ -668,7 +565,7 @@ class ClassicProtocolMembers:
         if replaces_other and groups.may_downgrade(group):
             groups.downgrade(group, records, written)
         else:
-            groups.write(group, records, written)
+            self._manager.write(group, records, written)
 
     @staticmethod
     def _subscription(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerProtocolSubscription:
@@ -740,18 +637,12 @@ class ClassicProtocolMembers:
     def _validated(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
     ) -> tuple[ConsumerGroupMember, ClassicProtocol]:
-        member = self._existing(group, member_id, instance_id)
+        member = group.member(member_id, instance_id)
         if member.classic is None:
             raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
         if generation_id != member.current.epoch:
             raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {generation_id}")
         return member, member.classic
-
-    @staticmethod
-    def _existing(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
-        if instance_id is None:
-            return group.existing_member(member_id)
-        return group.static_member(instance_id, member_id)
 
     # --- leaving
 
@@ -764,25 +655,17 @@ class ClassicProtocolMembers:
             CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and all members stay.
         """
         self._manager.validate_appendable(group.group_id)
-        responses = []
-        for identity in leaving:
-            member_id, instance_id = identity.member_id, identity.group_instance_id
-            error_code = 0
-            try:
-                if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
-                    member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
-                member = self._existing(group, member_id, instance_id)
-                if member.classic is None:
-                    raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
-                self._groups.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
-            except BrokerError as error:
-                error_code = error.code
-            responses.append(
-                LeaveGroupResponse.MemberResponse(
-                    member_id=member_id, group_instance_id=instance_id, error_code=error_code
-                )
-            )
-        return responses
+
+        def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
+            instance_id = identity.group_instance_id
+            if identity.member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+                identity.member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+            member = group.member(identity.member_id, instance_id)
+            if member.classic is None:
+                raise UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
+            self._groups.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
+
+        return leave_each(leaving, remove)
 
 
 def _ignore(_: int) -> None:

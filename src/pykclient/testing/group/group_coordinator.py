@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pykclient.errors import (
@@ -44,7 +45,7 @@ from pykclient.testing.group.group_metadata import (
     SyncCallback,
 )
 from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
-from pykclient.testing.group.group_rebalance import GroupJoin, GroupRebalance, JoinAttempt
+from pykclient.testing.group.group_rebalance import GroupJoin, GroupRebalance, JoinAttempt, leave_each
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
 from pykclient.testing.group.share_group_manager import (
@@ -308,21 +309,14 @@ class GroupCoordinator:
         group = self._manager.classic_group(group_id, may_create=False)
         if group is not None:
             group.validate_alive()
-        responses = []
-        left = []
-        for identity in leaving:
-            error_code = 0
-            try:
-                if group is None:
-                    raise UnknownMemberIdError(f"there is no group {group_id}")
-                left.append(self._remove_leaving_member(group, identity))
-            except BrokerError as error:
-                error_code = error.code
-            responses.append(
-                LeaveGroupResponse.MemberResponse(
-                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error_code
-                )
-            )
+        left: list[str] = []
+
+        def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
+            if group is None:
+                raise UnknownMemberIdError(f"there is no group {group_id}")
+            left.append(self._remove_leaving_member(group, identity))
+
+        responses = leave_each(leaving, remove)
         if group is not None and left:
             self._rebalance.update_after_removal(group, f"members {', '.join(left)} left")
         return responses
@@ -380,6 +374,15 @@ class GroupCoordinator:
             member = group.validate_offset_commit(body.member_id, body.group_instance_id, generation_id)
             if member is not None:
                 self._rebalance.reschedule_session(group, member)
+        self._store_accepted(partial(self._manager.store_offsets, group), offsets, respond)
+
+    def _store_accepted(
+        self,
+        store: Callable[[Mapping[TopicPartition, CommittedOffset], Callable[[int], None]], None],
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: CommitCallback,
+    ) -> None:
+        """Store those of the offsets whose metadata is not too long."""
         limit = self._max_metadata_size
         accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
 
@@ -388,7 +391,7 @@ class GroupCoordinator:
             respond({tp: error_code if tp in accepted else too_large for tp in offsets})
 
         if accepted:
-            self._manager.store_offsets(group, accepted, stored)
+            store(accepted, stored)
         else:
             stored(0)
 
@@ -418,30 +421,11 @@ class GroupCoordinator:
             if group is None:
                 respond(dict.fromkeys(offsets, _TRANSACTION_ERRORS.get(error_code, error_code)))
             else:
-                self._store_transactional_offsets(group, offsets, producer, tokens.get(log), respond)
+                store = partial(self._manager.store_transactional_offsets, group, producer, tokens.get(log))
+                self._store_accepted(store, offsets, respond)
 
         batches = {log: FirstBatch(producer, NO_SEQUENCE)}
         self._add_partitions_to_txn_manager.verify(body.transactional_id, batches, operation, verified)
-
-    def _store_transactional_offsets(
-        self,
-        group: Group,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        producer: ProducerIdAndEpoch,
-        verification: VerificationState | None,
-        respond: CommitCallback,
-    ) -> None:
-        limit = self._max_metadata_size
-        accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
-
-        def stored(error_code: int) -> None:
-            too_large = OffsetMetadataTooLargeError.code
-            respond({tp: error_code if tp in accepted else too_large for tp in offsets})
-
-        if accepted:
-            self._manager.store_transactional_offsets(group, accepted, producer, verification, stored)
-        else:
-            stored(0)
 
     def _group_for_transaction(self, body: TxnOffsetCommitRequest) -> Group:
         """Return the group, if the sender's member and generation are valid; senders before KIP-447 have neither."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pykclient.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
+    InvalidRequestError,
     NotCoordinatorError,
     RemoteProtocolError,
     UnsupportedVersionError,
 )
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
@@ -24,9 +29,11 @@ from pykclient.testing.group.group_records import (
     CONSUMER_GROUP_RECORDS,
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_RECORDS,
+    G,
+    M,
     ModernGroupRecords,
 )
-from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
+from pykclient.testing.group.modern_groups import RETRY_EXPIRY_MS, ConsumerGroup, ModernGroup, ShareGroup, hash_of
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from pykclient.testing.log.producer_state_manager import VerificationState
     from pykclient.testing.metadata_cache import MetadataCache
     from pykclient.testing.replica.replica_manager import ReplicaManager
+
+R = TypeVar("R", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
 Group = GroupMetadata | ConsumerGroup | ShareGroup
 GroupCallback = Callable[[Group], None]
@@ -239,9 +248,9 @@ class GroupMetadataManager:
     def store_transactional_offsets(
         self,
         group: Group,
-        offsets: Mapping[TopicPartition, CommittedOffset],
         producer: ProducerIdAndEpoch,
         verification: VerificationState | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
         then: Callable[[int], None],
     ) -> None:
         """Write offsets of a transaction. They can be read when the transaction is committed."""
@@ -460,6 +469,128 @@ class _LoadedGroups:
         elif group_id in self.offsets:
             # All that was read before it, perhaps from the same batch.
             self.offsets[group_id].remove([tp], batch.base_offset + 1)
+
+
+class ModernGroupManager(ABC, Generic[G, M]):
+    """The sessions of members of groups whose coordinator assigns, and the groups' epochs.
+
+    Changes take effect in memory at once, unless the log refuses them, and are answered when they are in the log.
+    Thread: loop.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        metadata_cache: MetadataCache,
+        manager: GroupMetadataManager,
+        records: ModernGroupRecords[G, M],
+        max_size: int,
+    ) -> None:
+        self._broker = broker
+        self._metadata_cache = metadata_cache
+        self._manager = manager
+        self._records = records
+        self._max_size = max_size
+        self._log = broker.log_context.logger(type(self).__module__)
+
+    def validate_size(self, group: G, member_id: str) -> None:
+        """Check that the group has room for a member.
+
+        Raises:
+            GroupMaxSizeReachedError: it has not.
+        """
+        if member_id not in group.members and len(group.members) >= self._max_size:
+            raise GroupMaxSizeReachedError(
+                f"The {group.protocol_type} group has reached its maximum capacity of {self._max_size} members."
+            )
+
+    # --- epochs and assignments
+
+    def refresh(self, group: G, is_changed: bool, records: list[KeyValue]) -> bool:
+        """Begin the group's next epoch with a new assignment if its members or topics have changed.
+
+        Return whether they have.
+        """
+        if is_changed or group.is_metadata_stale:
+            self._match(group, records)
+            hash = hash_of(group.known_topics(self._metadata_cache))
+            is_changed = is_changed or hash != group.metadata_hash
+            if is_changed:
+                group.metadata_hash = hash
+                group.group_epoch += 1
+                records.append(self._records.group_record(group))
+            group.is_metadata_stale = False
+        if group.group_epoch > group.assignment_epoch:
+            before = dict(group.targets)
+            group.assign(group.known_topics(self._metadata_cache))
+            records += self._records.assignment_records(group, before, self._broker.loop.wall_ms)
+            self._log.info("%r: assigned anew", group)
+        return is_changed
+
+    def _match(self, group: G, records: list[KeyValue]) -> None:
+        """Match regular expressions with the topics that there are, if members of this kind have any."""
+
+    # --- sessions
+
+    @abstractmethod
+    def _session_timeout_ms(self, group: G, member: M) -> int: ...
+
+    def schedule_sessions(self, group: G) -> None:
+        """Start the sessions of all members of a group that was loaded."""
+        for member in group.members.values():
+            self.restart_session(group, member)
+
+    def restart_session(self, group: G, member: M) -> None:
+        """Restart the session of a member after a sign of life."""
+        if member.session_timer is not None:
+            member.session_timer.cancel()
+        self._expire_session_later(group, member, "its session expired", self._session_timeout_ms(group, member))
+
+    def _expire_session_later(self, group: G, member: M, why: str, delay_ms: int) -> None:
+        again = self._expire_session_later
+        member.session_timer = self._broker.call_later(delay_ms, self._expire, group, member, why, again)
+
+    def _expire(self, group: G, member: M, why: str, again: Callable[[G, M, str, int], None]) -> None:
+        """Remove a member, or try that again later if the log refuses it for now."""
+        if group.is_dead or group.members.get(member.member_id) is not member:
+            return
+        try:
+            self.remove(group, member, why, _ignore)
+        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
+            self._log.info("%r: %r stays for now, although %s: %s", group, member, why, error)
+            again(group, member, why, RETRY_EXPIRY_MS)
+
+    def remove(self, group: G, member: M, why: str, then: Callable[[int], None]) -> None:
+        """Remove a member.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and the member stays.
+        """
+        self._manager.validate_appendable(group.group_id)
+        self._log.info("%r: removing %r, as %s", group, member, why)
+        group.remove(member)
+        group.group_epoch += 1
+        self._write_removal(group, self._records.member_tombstones(group.group_id, member.member_id), then)
+
+    def _write_removal(self, group: G, records: list[KeyValue], then: Callable[[int], None]) -> None:
+        group.metadata_hash = hash_of(group.known_topics(self._metadata_cache))
+        self._manager.write(group, [*records, self._records.group_record(group)], then)
+
+
+def validate_names(**fields: str | None) -> None:
+    """Check that the names in a heartbeat are not empty.
+
+    Raises:
+        InvalidRequestError: one of them is.
+    """
+    for field, value in fields.items():
+        if value is not None and not value.strip():
+            raise InvalidRequestError(f"{field} can't be empty.")
+
+
+def when_written(respond: Callable[[R], None], response: R) -> Callable[[int], None]:
+    """Return a callback for an append: it responds or, with an error code, refuses."""
+    return lambda code: respond(type(response)(error_code=code) if code else response)
 
 
 def _records_of(group: ModernGroup[Any]) -> ModernGroupRecords[Any, Any]:

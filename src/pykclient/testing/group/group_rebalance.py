@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pykclient.errors import (
@@ -15,6 +16,7 @@ from pykclient.errors import (
     UnknownMemberIdError,
 )
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykclient.testing.group.group_metadata import (
     COMPLETING_REBALANCE,
@@ -307,6 +309,25 @@ def _cancel_sync_timer(group: GroupMetadata) -> None:
 
 def _ignore(_: int) -> None:
     pass
+
+
+def leave_each(
+    leaving: Iterable[LeaveGroupRequest.MemberIdentity], remove: Callable[[LeaveGroupRequest.MemberIdentity], None]
+) -> list[LeaveGroupResponse.MemberResponse]:
+    """Remove all members with ``remove``, and return its result for each."""
+    responses = []
+    for identity in leaving:
+        error_code = 0
+        try:
+            remove(identity)
+        except BrokerError as error:
+            error_code = error.code
+        responses.append(
+            LeaveGroupResponse.MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error_code
+            )
+        )
+    return responses
 
 
 #: From this version on, a new member is rejected with an id, and must join again with it (KIP-394).

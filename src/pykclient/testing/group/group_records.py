@@ -241,7 +241,8 @@ def _tombstone(key: Any) -> KeyValue:
     return _prefixed(key.RECORD_TYPE, key, 0), None
 
 
-def _topics(topic_class: Any, partitions: Partitions) -> list[Any]:
+def topics_of(topic_class: Any, partitions: Partitions) -> list[Any]:
+    """Return partitions as a message has them, in objects of ``topic_class``."""
     return [topic_class(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in partitions.items()]
 
 
@@ -284,7 +285,7 @@ class ModernGroupRecords(ABC, Generic[G, M]):
     def member_target_record(self, group_id: str, member_id: str, target: Partitions) -> KeyValue:
         """Return the record of a member's target assignment."""
         key, value = self._member_target
-        topics = _topics(value.TopicPartition, target)
+        topics = topics_of(value.TopicPartition, target)
         return _record(key(group_id=group_id, member_id=member_id), value(topic_partitions=topics))
 
     def assignment_records(self, group: G, before: Mapping[str, Partitions], wall_ms: int) -> list[KeyValue]:
@@ -405,8 +406,8 @@ class ModernGroupRecords(ABC, Generic[G, M]):
     @abstractmethod
     def _read_current(self, group: G, member: M, value: Any) -> None: ...
 
-    @abstractmethod
-    def _forget_current(self, group: G, member: M) -> None: ...
+    def _forget_current(self, group: G, member: M) -> None:
+        """Apply the tombstone of a current assignment, unless it only comes together with the member's."""
 
     @abstractmethod
     def _other_records(self, group: G, wall_ms: int) -> list[KeyValue]: ...
@@ -417,8 +418,8 @@ class ModernGroupRecords(ABC, Generic[G, M]):
     @abstractmethod
     def _read_other(self, group: G, key: Any, body: Reader) -> None: ...
 
-    @abstractmethod
-    def _forget_other(self, group: G, key: Any) -> None: ...
+    def _forget_other(self, group: G, key: Any) -> None:
+        """Apply the tombstone of the remaining kind, unless it only comes together with the group's."""
 
 
 class ConsumerGroupRecords(ModernGroupRecords[ConsumerGroup, ConsumerGroupMember]):
@@ -482,8 +483,8 @@ class ConsumerGroupRecords(ModernGroupRecords[ConsumerGroup, ConsumerGroupMember
             member_epoch=current.epoch,
             previous_member_epoch=current.previous_epoch,
             state=current.state,
-            assigned_partitions=_topics(topic, current.assigned),
-            partitions_pending_revocation=_topics(topic, current.pending_revocation),
+            assigned_partitions=topics_of(topic, current.assigned),
+            partitions_pending_revocation=topics_of(topic, current.pending_revocation),
         )
 
     def _read_current(
@@ -572,7 +573,7 @@ class ShareGroupRecords(ModernGroupRecords[ShareGroup, ShareGroupMember]):
             member_epoch=member.epoch,
             previous_member_epoch=member.previous_epoch,
             state=_STABLE,
-            assigned_partitions=_topics(ShareGroupCurrentMemberAssignmentValue.TopicPartitions, member.assigned),
+            assigned_partitions=topics_of(ShareGroupCurrentMemberAssignmentValue.TopicPartitions, member.assigned),
         )
 
     def _read_current(
@@ -584,9 +585,6 @@ class ShareGroupRecords(ModernGroupRecords[ShareGroup, ShareGroupMember]):
         member.epoch = value.member_epoch
         member.previous_epoch = value.previous_member_epoch
         member.assigned = _partitions(value.assigned_partitions)
-
-    def _forget_current(self, group: ShareGroup, member: ShareGroupMember) -> None:
-        """Do nothing: the record is only removed together with the member."""
 
     def _other_records(self, group: ShareGroup, wall_ms: int) -> list[KeyValue]:  # noqa: ARG002
         return [self.state_record(group)]
@@ -604,9 +602,6 @@ class ShareGroupRecords(ModernGroupRecords[ShareGroup, ShareGroupMember]):
             for topic in found:
                 topics[topic.topic_id] = SharedTopic(topic.topic_name, frozenset(topic.partitions))
         group.deleting = {topic.topic_id: topic.topic_name for topic in value.deleting_topics}
-
-    def _forget_other(self, group: ShareGroup, key: ShareGroupStatePartitionMetadataKey) -> None:
-        """Do nothing: the record is only removed together with the group."""
 
 
 CONSUMER_GROUP_RECORDS: Final = ConsumerGroupRecords()

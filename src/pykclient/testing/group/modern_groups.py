@@ -6,6 +6,7 @@ Consumer groups: KIP-848; share groups: KIP-932.
 from __future__ import annotations
 
 import zlib
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -13,18 +14,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from pykclient.errors import (
-    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     FencedMemberEpochError,
     GroupIdNotFoundError,
-    GroupNotEmptyError,
     IllegalGenerationError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
     UnsupportedVersionError,
 )
-from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, GroupOffsets, GroupState
+from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CoordinatedGroup, GroupOffsets, GroupState
 from pykclient.testing.group.server_assignors import ASSIGNORS, MemberSpec, ShareMemberSpec, assign_simple
 
 if TYPE_CHECKING:
@@ -60,8 +59,6 @@ Partitions = Mapping["UUID", frozenset[int]]
 class ModernGroupMember:
     """A member of either kind of group. Thread: loop."""
 
-    __slots__ = ("client_host", "client_id", "member_id", "rack_id", "session_timer", "topic_names")
-
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
         self.rack_id: str | None = None
@@ -69,6 +66,17 @@ class ModernGroupMember:
         self.client_host = ""
         self.topic_names: frozenset[str] = frozenset()
         self.session_timer: TimerHandle | None = None
+
+    def update_settings(
+        self, body: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> None:
+        """Apply the fields that a heartbeat of either kind has."""
+        self.client_id = client_id
+        self.client_host = client_host
+        if body.rack_id is not None:
+            self.rack_id = body.rack_id
+        if body.subscribed_topic_names is not None:
+            self.topic_names = frozenset(body.subscribed_topic_names)
 
     def cancel_timers(self) -> None:
         """Cancel the timer of the session."""
@@ -80,29 +88,13 @@ class ModernGroupMember:
 M = TypeVar("M", bound=ModernGroupMember)
 
 
-class ModernGroup(Generic[M]):
+class ModernGroup(CoordinatedGroup, Generic[M]):
     """The members, epochs and writes of a group whose members only send heartbeats.
 
     The group's epoch rises when its members, their subscriptions or the subscribed topics change; then the target is
     assigned anew, in that epoch. ``is_behind_log`` is True if an append has failed, so that the log lacks a part of
     this; the next append writes all. Thread: loop.
     """
-
-    __slots__ = (
-        "_pending",
-        "_waiting",
-        "assignment_epoch",
-        "group_epoch",
-        "group_id",
-        "is_behind_log",
-        "is_dead",
-        "is_metadata_stale",
-        "members",
-        "metadata_hash",
-        "offsets",
-        "state_timestamp_ms",
-        "targets",
-    )
 
     protocol_type: ClassVar[str]
     uses_consumer_protocol: ClassVar[bool]
@@ -122,11 +114,6 @@ class ModernGroup(Generic[M]):
         self.is_dead = False
         self._pending = 0
         self._waiting: list[Callable[[], None]] = []
-
-    @property
-    def has_members(self) -> bool:
-        """True if the group has members."""
-        return bool(self.members)
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -187,22 +174,24 @@ class ModernGroup(Generic[M]):
         self.is_dead = True
         self.state_timestamp_ms = now_wall_ms
 
+    @abstractmethod
+    def assign(self, topics: Topics) -> None:
+        """Assign the target anew, in the group's epoch, of the subscribed topics that exist."""
+
     # --- writes
 
     def snapshot(self) -> Callable[[], None]:
         """Return a function that restores the group and its members as they are now, without timers and offsets."""
-        group = {name: copy(getattr(self, name)) for name in _slots(type(self)) - _NOT_RESTORED}
+        group = {name: copy(value) for name, value in vars(self).items() if name not in _NOT_RESTORED}
         members = [
-            (member, {name: getattr(member, name) for name in _slots(type(member)) - _TIMERS})
+            (member, {name: value for name, value in vars(member).items() if name not in _TIMERS})
             for member in self.members.values()
         ]
 
         def restore() -> None:
-            for name, value in group.items():
-                setattr(self, name, value)
+            vars(self).update(group)
             for member, values in members:
-                for name, value in values.items():
-                    setattr(member, name, value)
+                vars(member).update(values)
 
         return restore
 
@@ -246,44 +235,23 @@ class ModernGroup(Generic[M]):
 
     # --- permissions
 
+    @abstractmethod
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:
         """Check that a member may commit offsets; ``api_version`` is None for a commit in a transaction."""
-        raise NotImplementedError
 
+    @abstractmethod
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:
         """Check that a member may look up offsets."""
-        raise NotImplementedError
 
-    def validate_alive(self) -> None:
-        """Check that the group is not dead.
-
-        Raises:
-            CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
-        """
-        if self.is_dead:
-            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
-
-    def validate_delete(self) -> None:
-        """Check that the group can be deleted.
-
-        Raises:
-            GroupNotEmptyError: it has members.
-            GroupIdNotFoundError: it is dead already.
-        """
-        if self.is_dead:
-            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
-        if self.has_members:
-            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
+    @abstractmethod
+    def validate_offset_delete(self) -> None:
+        """Check that offsets of the group can be deleted."""
 
 
 #: The fields of a group that ``ModernGroup.snapshot`` leaves alone: they are about writes under way.
 _NOT_RESTORED: Final = frozenset({"_pending", "_waiting", "is_behind_log", "is_dead", "offsets"})
 
 _TIMERS: Final = frozenset({"rebalance_timer", "session_timer"})
-
-
-def _slots(kind: type) -> frozenset[str]:
-    return frozenset(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 def hash_of(topics: Topics) -> int:
@@ -388,16 +356,6 @@ class ConsumerGroupMember(ModernGroupMember):
     with the classic protocol, the time until the next request. Thread: loop.
     """
 
-    __slots__ = (
-        "classic",
-        "current",
-        "instance_id",
-        "rebalance_timeout_ms",
-        "rebalance_timer",
-        "server_assignor",
-        "topic_regex",
-    )
-
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
         super().__init__(member_id)
         self.instance_id = instance_id
@@ -408,31 +366,12 @@ class ConsumerGroupMember(ModernGroupMember):
         self.current = CurrentAssignment()
         self.rebalance_timer: TimerHandle | None = None
 
-    def settings(self) -> tuple[object, ...]:
-        """Return the fields of the member's metadata record."""
-        return (
-            self.instance_id,
-            self.rack_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.topic_names,
-            self.topic_regex,
-            self.server_assignor,
-            self.classic,
-        )
-
     def update(self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> None:
         """Apply the fields that a heartbeat has."""
         self.classic = None
-        self.client_id = client_id
-        self.client_host = client_host
-        if body.rack_id is not None:
-            self.rack_id = body.rack_id
+        self.update_settings(body, client_id, client_host)
         if body.rebalance_timeout_ms != -1:
             self.rebalance_timeout_ms = body.rebalance_timeout_ms
-        if body.subscribed_topic_names is not None:
-            self.topic_names = frozenset(body.subscribed_topic_names)
         if body.subscribed_topic_regex is not None:
             self.topic_regex = body.subscribed_topic_regex
         if body.server_assignor is not None:
@@ -492,8 +431,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     Each member reaches its target by its heartbeats. Thread: loop.
     """
 
-    __slots__ = ("_owners", "regexes", "static_members")
-
     protocol_type = "consumer"
     uses_consumer_protocol = True
 
@@ -509,7 +446,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     @property
     def state(self) -> GroupState:
-        """The state, as ListGroups shows it."""
         if self.is_dead:
             return DEAD
         if not self.members:
@@ -557,8 +493,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """Return whether a member owns a partition or still has to give it up."""
         return self._owners[topic_id, number] > 0
 
-    def assign(self, topics: Topics, default_assignor: str) -> None:
-        """Assign the target anew, in the group's epoch."""
+    def assign(self, topics: Topics) -> None:
         specs = [
             MemberSpec(
                 member.member_id,
@@ -568,7 +503,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             )
             for member in self.members.values()
         ]
-        self.targets = dict(ASSIGNORS[self.assignor(default_assignor)](specs)) if specs else {}
+        self.targets = dict(ASSIGNORS[self.assignor(next(iter(ASSIGNORS)))](specs)) if specs else {}
         self.assignment_epoch = self.group_epoch
 
     def assignor(self, default: str) -> str:
@@ -599,6 +534,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return protocol_type == self.protocol_type and bool(shared)
 
     # --- permissions
+
+    def member(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
+        """Return the member that a request names, which is static if there is an instance id.
+
+        Raises:
+            UnknownMemberIdError, FencedInstanceIdError: there is no such member.
+        """
+        return self.existing_member(member_id) if instance_id is None else self.static_member(instance_id, member_id)
 
     def static_member(self, instance_id: str, member_id: str) -> ConsumerGroupMember:
         """Return the member with this instance id.
@@ -692,13 +635,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             )
 
     def validate_offset_delete(self) -> None:
-        """Check that offsets of the group can be deleted.
-
-        Raises:
-            GroupIdNotFoundError: the group is dead.
-        """
-        if self.is_dead:
-            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
+        self.validate_exists()
 
     def __repr__(self) -> str:
         return f"<group {self.group_id}, {self.state}, epoch {self.group_epoch}, {len(self.members)} members>"
@@ -711,26 +648,11 @@ def _is_subset(reported: Partitions, assigned: Partitions) -> bool:
 class ShareGroupMember(ModernGroupMember):
     """A member of a share group (Java: ShareGroupMember). Thread: loop."""
 
-    __slots__ = ("assigned", "epoch", "previous_epoch")
-
     def __init__(self, member_id: str) -> None:
         super().__init__(member_id)
         self.epoch = 0
         self.previous_epoch = -1
         self.assigned: Partitions = MappingProxyType({})
-
-    def settings(self) -> tuple[object, ...]:
-        """Return the fields of the member's metadata record."""
-        return self.rack_id, self.client_id, self.client_host, self.topic_names
-
-    def update(self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str) -> None:
-        """Apply the fields that a heartbeat has."""
-        self.client_id = client_id
-        self.client_host = client_host
-        if body.rack_id is not None:
-            self.rack_id = body.rack_id
-        if body.subscribed_topic_names is not None:
-            self.topic_names = frozenset(body.subscribed_topic_names)
 
     def __repr__(self) -> str:
         return f"<member {self.member_id}, epoch {self.epoch}>"
@@ -750,8 +672,6 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     then ``initialized``, and ``deleting`` while their state is being deleted. Thread: loop.
     """
 
-    __slots__ = ("deleting", "initialized", "initializing")
-
     protocol_type: ClassVar[str] = "share"
     uses_consumer_protocol: ClassVar[bool] = False
 
@@ -765,15 +685,14 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
     @property
     def state(self) -> GroupState:
-        """The state, as ListGroups shows it."""
         if self.is_dead:
             return DEAD
         return STABLE if self.members else EMPTY
 
     # --- members
 
-    def assign(self, topic_ids: Mapping[str, UUID]) -> None:
-        """Assign the initialized partitions anew, in the group's epoch. ``topic_ids`` has the topics that exist."""
+    def assign(self, topics: Topics) -> None:
+        topic_ids = {topic: topic_id for topic, (topic_id, _) in topics.items()}
         specs = [
             ShareMemberSpec(
                 member.member_id,
@@ -837,31 +756,21 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         )
 
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:  # noqa: ARG002
-        """Reject committed offsets, which share groups do not have.
-
-        Raises:
-            GroupIdNotFoundError: always.
-        """
-        raise self._not_a_consumer_group()
+        self._refuse_offsets()
 
     def validate_fetch(self, member_id: str | None, epoch: int) -> None:  # noqa: ARG002
-        """Reject lookups of offsets, which share groups do not have.
-
-        Raises:
-            GroupIdNotFoundError: always.
-        """
-        raise self._not_a_consumer_group()
+        self._refuse_offsets()
 
     def validate_offset_delete(self) -> None:
-        """Reject the deletion of offsets, which share groups do not have.
+        self._refuse_offsets()
+
+    def _refuse_offsets(self) -> None:
+        """Refuse requests about committed offsets, which share groups do not have.
 
         Raises:
             GroupIdNotFoundError: always.
         """
-        raise self._not_a_consumer_group()
-
-    def _not_a_consumer_group(self) -> GroupIdNotFoundError:
-        return GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
+        raise GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
 
     def __repr__(self) -> str:
         return f"<share group {self.group_id}, {self.state}, epoch {self.group_epoch}, {len(self.members)} members>"

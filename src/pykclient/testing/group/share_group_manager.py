@@ -7,30 +7,26 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.errors import (
-    CoordinatorNotAvailableError,
-    GroupMaxSizeReachedError,
     InvalidRequestError,
     LeaderNotAvailableError,
     NetworkError,
-    NotCoordinatorError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS
+from pykclient.testing.group.group_metadata_manager import ModernGroupManager, validate_names, when_written
+from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS, topics_of
 from pykclient.testing.group.modern_groups import (
-    RETRY_EXPIRY_MS,
-    Partitions,
     SharedTopic,
     ShareGroup,
     ShareGroupMember,
-    hash_of,
 )
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.share.in_flight_records import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
+from pykclient.testing.share.persister import Gathered
 from pykclient.types import Node, TopicPartition
 
 if TYPE_CHECKING:
@@ -74,18 +70,15 @@ class PartitionMetadataClient(InterBrokerSendThread):
                 found[tp] = LeaderNotAvailableError.code, -1
             else:
                 by_leader.setdefault(leader, []).append(tp)
-        waiting = set(by_leader)
 
-        def answered(leader: Node, ends: Ends) -> None:
-            found.update(ends)
-            waiting.discard(leader)
-            if not waiting:
-                then(found)
-
-        if not waiting:
+        def answered(results: Mapping[Node, Ends]) -> None:
+            for ends in results.values():
+                found.update(ends)
             then(found)
+
+        gathered = Gathered(by_leader, answered)
         for leader, asked in by_leader.items():
-            self._queue.append((leader, asked, partial(answered, leader)))
+            self._queue.append((leader, asked, partial(gathered.add, leader)))
         self.wakeup()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
@@ -123,15 +116,13 @@ _LEAVE_EPOCH = -1
 HeartbeatCallback = Callable[[ShareGroupHeartbeatResponse], None]
 
 
-class ShareGroupManager:
+class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
     """Manages groups whose members join, report and leave by heartbeats (Java: GroupMetadataManager).
 
     A member need not give anything up before another member gets it. But a partition is only assigned when a share
     coordinator has initialized its state. Changes take effect in memory at once, unless the log refuses them, and are
     answered when they are in the log. Thread: loop.
     """
-
-    __slots__ = ("_broker", "_group_configs", "_log", "_manager", "_max_size", "_metadata_cache", "_persister")
 
     def __init__(
         self,
@@ -141,13 +132,9 @@ class ShareGroupManager:
         persister: Persister,
         manager: GroupMetadataManager,
     ) -> None:
-        self._broker = broker
-        self._metadata_cache = metadata_cache
+        super().__init__(broker, metadata_cache, manager, RECORDS, broker.config["group.share.max.size"])
         self._group_configs = group_configs
         self._persister = persister
-        self._manager = manager
-        self._log = broker.log_context.logger(__name__)
-        self._max_size: int = broker.config["group.share.max.size"]
 
     # --- heartbeats
 
@@ -160,9 +147,7 @@ class ShareGroupManager:
         """
         if not self._broker.features.share_version:
             raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
-        for what, value in (("MemberId", body.member_id), ("GroupId", body.group_id), ("RackId", body.rack_id)):
-            if value is not None and not value.strip():
-                raise InvalidRequestError(f"{what} can't be empty.")
+        validate_names(MemberId=body.member_id, GroupId=body.group_id, RackId=body.rack_id)
         if body.member_epoch == 0:
             if not body.subscribed_topic_names:
                 raise InvalidRequestError("SubscribedTopicNames must be set in first request.")
@@ -175,21 +160,20 @@ class ShareGroupManager:
         """Handle ShareGroupHeartbeat."""
         group = self._manager.share_group(body.group_id, may_create=body.member_epoch == 0)
         if body.member_epoch == _LEAVE_EPOCH:
-            self._leave(group, body, respond)
+            response = ShareGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
+            self.remove(group, group.existing_member(body.member_id), "it leaves", when_written(respond, response))
             return
-        if body.member_id not in group.members and len(group.members) >= self._max_size:
-            raise GroupMaxSizeReachedError(
-                f"The share group has reached its maximum capacity of {self._max_size} members."
-            )
+        self.validate_size(group, body.member_id)
         records: list[KeyValue] = []
         member = self._member(group, body)
         before = member.assigned
         with self._manager.all_or_nothing(group, records):
             is_changed = self._update(group, member, body, client_id, client_host, records)
-            is_changed = self._refresh(group, is_changed, records)
+            is_changed = is_changed or (group.assignment_epoch >= group.group_epoch and group.is_assignment_behind())
+            is_changed = self.refresh(group, is_changed, records)
             self._reconcile(group, member, is_changed, records)
             # Also a heartbeat whose effect is undone shows that the member lives.
-            self._restart_session(group, member)
+            self.restart_session(group, member)
             topics = self._uninitialized(group)
             if topics:
                 group.begin_initialization(topics)
@@ -199,11 +183,14 @@ class ShareGroupManager:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._group_configs.get(group.group_id).heartbeat_interval_ms,
-            assignment=_assignment(member.assigned) if is_full or member.assigned != before else None,
         )
+        if is_full or member.assigned != before:
+            assigned = topics_of(ShareGroupHeartbeatResponse.TopicPartitions, member.assigned)
+            response.assignment = ShareGroupHeartbeatResponse.Assignment(topic_partitions=assigned)
+        answer = when_written(respond, response)
 
         def written(code: int) -> None:
-            respond(ShareGroupHeartbeatResponse(error_code=code) if code else response)
+            answer(code)
             if topics:
                 self._initialize(group, topics)
 
@@ -232,35 +219,13 @@ class ShareGroupManager:
         records: list[KeyValue],
     ) -> bool:
         """Apply the fields of a heartbeat; return whether the subscription has changed."""
-        before, topics = member.settings(), member.topic_names
-        member.update(body, client_id, client_host)
-        if member.settings() != before:
-            records.append(RECORDS.member_record(group.group_id, member))
+        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
+        member.update_settings(body, client_id, client_host)
+        if (record := RECORDS.member_record(group.group_id, member)) != before:
+            records.append(record)
         return member.topic_names != topics
 
     # --- epochs and assignments
-
-    def _refresh(self, group: ShareGroup, is_changed: bool, records: list[KeyValue]) -> bool:
-        """Begin the group's next epoch if its members, topics or initialized partitions have changed.
-
-        Assign anew then, and return whether there is a new epoch.
-        """
-        is_changed = is_changed or (group.assignment_epoch >= group.group_epoch and group.is_assignment_behind())
-        topics = group.known_topics(self._metadata_cache)
-        if is_changed or group.is_metadata_stale:
-            hash = hash_of(topics)
-            is_changed = is_changed or hash != group.metadata_hash
-            if is_changed:
-                group.metadata_hash = hash
-                group.group_epoch += 1
-                records.append(RECORDS.group_record(group))
-            group.is_metadata_stale = False
-        if group.group_epoch > group.assignment_epoch:
-            before = dict(group.targets)
-            group.assign({topic: topic_id for topic, (topic_id, _) in topics.items()})
-            records += RECORDS.assignment_records(group, before, self._broker.loop.wall_ms)
-            self._log.info("%r: assigned anew", group)
-        return is_changed
 
     def _reconcile(
         self, group: ShareGroup, member: ShareGroupMember, is_changed: bool, records: list[KeyValue]
@@ -298,17 +263,21 @@ class ShareGroupManager:
             for topic_id, topic in topics.items()
             for partition in sorted(topic.partitions)
         ]
-        codes: list[int] = []
 
-        def initialized(code: int, message: str) -> None:
-            codes.append(code)
+        def initialized(codes: Mapping[SharePartitionKey, int]) -> None:
+            if not group.is_dead:
+                self._end_initialization(group, topics, succeeded=not any(codes.values()))
+
+        gathered = Gathered(keys, initialized)
+
+        def answered(key: SharePartitionKey, code: int, message: str) -> None:
             if code:
                 self._log.info("%r: a share partition could not be initialized: %s", group, message)
-            if len(codes) == len(keys) and not group.is_dead:
-                self._end_initialization(group, topics, succeeded=not any(codes))
+            gathered.add(key, code)
 
         for key in keys:
-            self._persister.initialize_state(key, group.group_epoch, UNINITIALIZED_START_OFFSET, initialized)
+            state_epoch = group.group_epoch
+            self._persister.initialize_state(key, state_epoch, UNINITIALIZED_START_OFFSET, partial(answered, key))
 
     def _end_initialization(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
         """Note the result; the next heartbeat of a member assigns the partitions, or tries again."""
@@ -319,56 +288,8 @@ class ShareGroupManager:
         """Let the next heartbeat restart initializations that a previous coordinator had begun."""
         group.initializing.clear()
 
-    # --- sessions
-
-    def schedule_sessions(self, group: ShareGroup) -> None:
-        """Start the sessions of all members of a group that was loaded."""
-        for member in group.members.values():
-            self._restart_session(group, member)
-
-    def _restart_session(self, group: ShareGroup, member: ShareGroupMember) -> None:
-        member.cancel_timers()
-        timeout_ms = self._group_configs.get(group.group_id).session_timeout_ms
-        self._expire_later(timeout_ms, group, member)
-
-    def _expire_later(self, delay_ms: int, group: ShareGroup, member: ShareGroupMember) -> None:
-        member.session_timer = self._broker.call_later(delay_ms, self._expire, group, member)
-
-    def _expire(self, group: ShareGroup, member: ShareGroupMember) -> None:
-        if group.is_dead or group.members.get(member.member_id) is not member:
-            return
-        try:
-            self._remove(group, member, "its session expired", lambda _: None)
-        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
-            self._log.info("%r: %r stays for now, although its session expired: %s", group, member, error)
-            self._expire_later(RETRY_EXPIRY_MS, group, member)
-
-    def _leave(self, group: ShareGroup, body: ShareGroupHeartbeatRequest, respond: HeartbeatCallback) -> None:
-        response = ShareGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
-
-        def written(code: int) -> None:
-            respond(ShareGroupHeartbeatResponse(error_code=code) if code else response)
-
-        self._remove(group, group.existing_member(body.member_id), "it leaves", written)
-
-    def _remove(self, group: ShareGroup, member: ShareGroupMember, why: str, then: Callable[[int], None]) -> None:
-        self._manager.validate_appendable(group.group_id)
-        self._log.info("%r: removing %r, as %s", group, member, why)
-        group.remove(member)
-        group.group_epoch += 1
-        group.metadata_hash = hash_of(group.known_topics(self._metadata_cache))
-        records = RECORDS.member_tombstones(group.group_id, member.member_id)
-        records.append(RECORDS.group_record(group))
-        self._manager.write(group, records, then)
-
-
-def _assignment(partitions: Partitions) -> ShareGroupHeartbeatResponse.Assignment:
-    return ShareGroupHeartbeatResponse.Assignment(
-        topic_partitions=[
-            ShareGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-            for topic_id, numbers in partitions.items()
-        ]
-    )
+    def _session_timeout_ms(self, group: ShareGroup, member: ShareGroupMember) -> int:  # noqa: ARG002
+        return self._group_configs.get(group.group_id).session_timeout_ms
 
 
 _NO_LAG = -1
@@ -434,23 +355,16 @@ class ShareGroupOffsets:
             for tp in found
             if (topic_id := self._topic_id(tp.topic)) is not None
         }
-        waiting = set(keys)
+        gathered: Gathered[TopicPartition, int] = Gathered(keys, lambda _: self._add_lags(found, states, respond))
 
-        def with_state(tp: TopicPartition, state: ShareState | None) -> None:
+        def with_state(tp: TopicPartition, code: int, _: str, state: ShareState | None) -> None:
             if state is not None:
                 states[tp] = state
                 found[tp] = SharePartitionOffset(state.start_offset, state.leader_epoch)
-            waiting.discard(tp)
-            if not waiting:
-                self._add_lags(found, states, respond)
+            gathered.add(tp, code)
 
-        if not keys:
-            respond(found)
         for tp, key in keys.items():
-            self._persister.read_state_summary(
-                key,
-                lambda _code, _message, state, tp=tp: with_state(tp, state),  # type: ignore[misc]
-            )
+            self._persister.read_state_summary(key, partial(with_state, tp))
 
     def _add_lags(
         self,
@@ -500,32 +414,26 @@ class ShareGroupOffsets:
             respond(codes)
             return
         group.begin_initialization(topics)
-        waiting = {
+        keys = {
             TopicPartition(topic.name, number): SharePartitionKey(group_id, topic_id, number)
             for topic_id, topic in topics.items()
             for number in topic.partitions
         }
 
-        def initialized(tp: TopicPartition, code: int) -> None:
-            codes[tp] = code
-            del waiting[tp]
-            if not waiting:
-                group.end_initialization(topics, succeeded=not any(codes[each] for each in keys))
-                self._write(group, lambda code: respond(dict.fromkeys(codes, code) if code else codes))
+        def initialized(results: Mapping[TopicPartition, int]) -> None:
+            codes.update(results)
+            group.end_initialization(topics, succeeded=not any(results.values()))
+            self._write(group, lambda code: respond(dict.fromkeys(codes, code) if code else codes))
 
         def begin(code: int) -> None:
             if code:
                 respond(dict.fromkeys(offsets, code))
                 return
+            gathered = Gathered(keys, initialized)
             for tp, key in keys.items():
-                self._persister.initialize_state(
-                    key,
-                    group.group_epoch,
-                    offsets[tp],
-                    lambda code, _, tp=tp: initialized(tp, code),  # type: ignore[misc]
-                )
+                answered = partial(gathered.add_code, tp)
+                self._persister.initialize_state(key, group.group_epoch, offsets[tp], answered)
 
-        keys = dict(waiting)
         self._write(group, begin)
 
     # --- deleting
@@ -567,25 +475,22 @@ class ShareGroupOffsets:
             group.initialized.pop(topic_id, None)
             group.initializing.pop(topic_id, None)
             group.deleting[topic_id] = name
-        left = len(keys)
 
-        def deleted(name: str, code: int) -> None:
-            nonlocal left
-            left -= 1
-            codes[name] = codes[name] or code
-            if left:
-                return
-            for each, topic_id in topics.items():
-                if not codes[each]:
-                    group.deleting.pop(topic_id, None)
+        def deleted(results: Mapping[tuple[str, SharePartitionKey], int]) -> None:
+            for (name, _), code in results.items():
+                codes[name] = codes[name] or code
+            for name in topics:
+                if not codes[name]:
+                    group.deleting.pop(topics[name], None)
             self._write(group, lambda code: then(dict.fromkeys(codes, code) if code else codes))
 
         def begin(code: int) -> None:
             if code:
                 then(dict.fromkeys(codes, code))
                 return
+            gathered = Gathered(keys, deleted)
             for name, key in keys:
-                self._persister.delete_state(key, lambda code, _, name=name: deleted(name, code))  # type: ignore[misc]
+                self._persister.delete_state(key, partial(gathered.add_code, (name, key)))
 
         if keys:
             self._write(group, begin)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from pykclient.errors import (
@@ -37,26 +38,30 @@ if TYPE_CHECKING:
 
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Gatherer(Generic[Result]):
-    """Collects the results of partitions, and passes them on by topic when all are there. Thread: loop."""
+class Gathered(Generic[Key, Result]):
+    """Collects one result for each key, and passes them on when all are there, in the order of keys. Thread: loop."""
 
-    __slots__ = ("_expected", "_results", "_then")
+    __slots__ = ("_keys", "_results", "_then")
 
-    def __init__(self, expected: int, then: Callable[[list[tuple[UUID, list[Result]]]], None]) -> None:
-        self._expected = expected
-        self._results: dict[UUID, list[Result]] = {}
+    def __init__(self, keys: Iterable[Key], then: Callable[[dict[Key, Result]], None]) -> None:
+        self._keys = tuple(keys)
+        self._results: dict[Key, Result] = {}
         self._then = then
-        if not expected:
-            then([])
+        if not self._keys:
+            then({})
 
-    def add(self, topic_id: UUID, result: Result) -> None:
-        """Add the result of one partition."""
-        self._results.setdefault(topic_id, []).append(result)
-        self._expected -= 1
-        if not self._expected:
-            self._then(list(self._results.items()))
+    def add(self, key: Key, result: Result) -> None:
+        """Add the result of one key."""
+        self._results[key] = result
+        if len(self._results) == len(self._keys):
+            self._then({key: self._results[key] for key in self._keys})
+
+    def add_code(self: Gathered[Key, int], key: Key, code: int, message: str) -> None:  # noqa: ARG002
+        """Add an error code or 0, which a ``ResultCallback`` gets with a message."""
+        self.add(key, code)
 
 
 def for_each_partition(
@@ -66,9 +71,16 @@ def for_each_partition(
 ) -> None:
     """Handle all partitions of a request; call ``then`` with the results by topic when the last one is there."""
     partitions = [(topic_id, partition) for topic_id, of_topic in topics for partition in of_topic]
-    gatherer: Gatherer[Result] = Gatherer(len(partitions), then)
-    for topic_id, each in partitions:
-        handle(topic_id, each, partial(gatherer.add, topic_id))
+
+    def all_handled(results: dict[int, Result]) -> None:
+        by_topic: dict[UUID, list[Result]] = {}
+        for index, result in results.items():
+            by_topic.setdefault(partitions[index][0], []).append(result)
+        then(list(by_topic.items()))
+
+    gathered = Gathered(range(len(partitions)), all_handled)
+    for index, (topic_id, each) in enumerate(partitions):
+        handle(topic_id, each, partial(gathered.add, index))
 
 
 #: Called with an error code or 0, and the error's message.
@@ -86,19 +98,15 @@ _FIRST_BACKOFF_MS = 20
 _MAX_BACKOFF_MS = 1_000
 
 
+@dataclass(slots=True)
 class _Operation:
     """A request for one share partition, until it is answered or its time is over. Thread: loop."""
 
-    __slots__ = ("backoff_ms", "deadline_ms", "key", "request", "respond")
-
-    def __init__(
-        self, key: SharePartitionKey, request: RequestMessage, respond: StateCallback, deadline_ms: int
-    ) -> None:
-        self.key = key
-        self.request = request
-        self.respond = respond
-        self.deadline_ms = deadline_ms
-        self.backoff_ms = _FIRST_BACKOFF_MS
+    key: SharePartitionKey
+    request: RequestMessage
+    respond: StateCallback
+    deadline_ms: int
+    backoff_ms: int = _FIRST_BACKOFF_MS
 
 
 class Persister(InterBrokerSendThread):
@@ -137,59 +145,44 @@ class Persister(InterBrokerSendThread):
     ) -> None:
         """Begin the state of a share partition, or reset it."""
         request = InitializeShareGroupStateRequest
-        partition = request.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
-        topic = request.InitializeStateData(topic_id=key.topic_id, partitions=[partition])
-        message = request(group_id=key.group_id, topics=[topic])
-        self._submit(key, message, lambda code, text, _: then(code, text))
+        fields = {"state_epoch": state_epoch, "start_offset": start_offset}
+        self._submit(key, request, request.InitializeStateData, fields, without_state(then))
 
     def read_state(self, key: SharePartitionKey, leader_epoch: int, then: StateCallback) -> None:
         """Read the state, as the leader in ``leader_epoch``."""
         request = ReadShareGroupStateRequest
-        partition = request.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
-        topic = request.ReadStateData(topic_id=key.topic_id, partitions=[partition])
-        self._submit(key, request(group_id=key.group_id, topics=[topic]), then)
+        self._submit(key, request, request.ReadStateData, {"leader_epoch": leader_epoch}, then)
 
     def read_state_summary(self, key: SharePartitionKey, then: StateCallback) -> None:
         """Read the state without its batches."""
         request = ReadShareGroupStateSummaryRequest
-        partition = request.PartitionData(partition=key.partition, leader_epoch=-1)
-        topic = request.ReadStateSummaryData(topic_id=key.topic_id, partitions=[partition])
-        self._submit(key, request(group_id=key.group_id, topics=[topic]), then)
+        self._submit(key, request, request.ReadStateSummaryData, {"leader_epoch": -1}, then)
 
     def write_state(self, key: SharePartitionKey, update: ShareUpdate, then: ResultCallback) -> None:
         """Write a change of the state."""
         request = WriteShareGroupStateRequest
-        partition = request.PartitionData(
-            partition=key.partition,
-            state_epoch=update.state_epoch,
-            leader_epoch=update.leader_epoch,
-            start_offset=update.start_offset,
-            delivery_complete_count=update.delivery_complete_count,
-            state_batches=[
-                request.StateBatch(
-                    first_offset=first, last_offset=last, delivery_state=state, delivery_count=delivery_count
-                )
-                for first, last, state, delivery_count in update.batches
-            ],
-        )
-        topic = request.WriteStateData(topic_id=key.topic_id, partitions=[partition])
-        message = request(group_id=key.group_id, topics=[topic])
-        self._submit(key, message, lambda code, text, _: then(code, text))
+        batches = [request.StateBatch(**batch._asdict()) for batch in update.batches]
+        fields = {**update._asdict(), "state_batches": batches}
+        del fields["batches"]
+        self._submit(key, request, request.WriteStateData, fields, without_state(then))
 
     def delete_state(self, key: SharePartitionKey, then: ResultCallback) -> None:
         """Delete the state."""
         request = DeleteShareGroupStateRequest
-        partition = request.PartitionData(partition=key.partition)
-        topic = request.DeleteStateData(topic_id=key.topic_id, partitions=[partition])
-        message = request(group_id=key.group_id, topics=[topic])
-        self._submit(key, message, lambda code, text, _: then(code, text))
+        self._submit(key, request, request.DeleteStateData, {}, without_state(then))
 
     # --- sending
 
-    def _submit(self, key: SharePartitionKey, request: RequestMessage, respond: StateCallback) -> None:
+    def _submit(
+        self, key: SharePartitionKey, request: Any, topic_data: Any, fields: Mapping[str, Any], respond: StateCallback
+    ) -> None:
+        """Queue a request for one partition, whose data has these ``fields``."""
         if not self._running:
             self.startup()
-        operation = _Operation(key, request, respond, self._broker.loop.now_ms + self._timeout_ms)
+        partition = request.PartitionData(partition=key.partition, **fields)
+        topic = topic_data(topic_id=key.topic_id, partitions=[partition])
+        message = request(group_id=key.group_id, topics=[topic])
+        operation = _Operation(key, message, respond, self._broker.loop.now_ms + self._timeout_ms)
         queue = self._by_key.setdefault(key, deque())
         queue.append(operation)
         if len(queue) == 1:
@@ -249,6 +242,11 @@ class Persister(InterBrokerSendThread):
         else:
             del self._by_key[operation.key]
         operation.respond(error_code, message, None if error_code else state)
+
+
+def without_state(then: ResultCallback) -> StateCallback:
+    """Return a callback for a request whose response has no state."""
+    return lambda code, message, _: then(code, message)
 
 
 def _state_of(result: object) -> ShareState | None:

@@ -27,6 +27,7 @@ from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
 from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams, FetchPartitionData, PartitionFetch
 from pykclient.testing.share.in_flight_records import SharePartitionKey
+from pykclient.testing.share.persister import Gathered
 from pykclient.testing.share.share_partition import (
     AcknowledgementBatch,
     AcquireRequest,
@@ -345,7 +346,7 @@ class SharePartitionManager:
                 for key in [key for key in self._share_partitions if key.group_id == session.key.group_id]:
                     self._forget(key)
 
-        gathered = _Gathered(session.partitions, released)
+        gathered = Gathered(session.partitions, released)
         for topic_id, partition in session.partitions:
             key = SharePartitionKey(session.key.group_id, topic_id, partition)
             share_partition = self._share_partitions.get(key)
@@ -452,7 +453,7 @@ class SharePartitionManager:
         then: AcknowledgeCallback,
     ) -> None:
         """Apply acknowledgements; ``then`` is called when all of them are written or refused."""
-        gathered = _Gathered(acknowledgements, then)
+        gathered = Gathered(acknowledgements, then)
         for (topic_id, number), batches in acknowledgements.items():
             key = SharePartitionKey(group_id, topic_id, number)
             share_partition = self._share_partitions.get(key)
@@ -495,26 +496,6 @@ def check_epoch(epoch: int, *, has_acknowledgements: bool) -> None:
     """
     if epoch == INITIAL_EPOCH and has_acknowledgements:
         raise InvalidRequestError("the first request of a share session cannot have acknowledgements")
-
-
-class _Gathered:
-    """Collects the results of partitions, and passes them on when all are there. Thread: loop."""
-
-    __slots__ = ("_left", "_results", "_then")
-
-    def __init__(self, partitions: Iterable[TopicIdPartition], then: AcknowledgeCallback) -> None:
-        self._results: dict[TopicIdPartition, BrokerError | None] = dict.fromkeys(partitions)
-        self._left = len(self._results)
-        self._then = then
-        if not self._left:
-            then({})
-
-    def add(self, partition: TopicIdPartition, error: BrokerError | None) -> None:
-        """Add the result of one partition."""
-        self._results[partition] = error
-        self._left -= 1
-        if not self._left:
-            self._then(self._results)
 
 
 def _failed(partition: int, error: BrokerError) -> PartitionData:
