@@ -8,7 +8,6 @@ import pytest
 
 from pykclient.errors import (
     CorruptRecordError,
-    IllegalArgumentError,
     InconsistentTopicIdError,
     InvalidRecordError,
     KafkaStorageError,
@@ -163,15 +162,12 @@ def test_consumers_read_up_to_the_high_watermark() -> None:
     box.log.append_as_leader(batch(values(2)), 0)
     box.log.append_as_leader(batch(values(2)), 0)
     assert not box.log.read(0, 1000).records
-    assert box.log.maybe_increment_high_watermark(2) == 0
+    assert box.log.update_high_watermark(2) == 2
     assert box.log.read(0, 1000).next_offset == 2
-    assert box.log.maybe_increment_high_watermark(1) is None
     # A high watermark inside a batch hides the whole batch.
-    box.log.maybe_increment_high_watermark(3)
+    box.log.update_high_watermark(3)
     assert box.log.read(0, 1000).next_offset == 2
     assert not box.log.read(2, 1000).records
-    with pytest.raises(IllegalArgumentError):
-        box.log.maybe_increment_high_watermark(5)
     assert box.log.update_high_watermark(9) == 4
 
 

@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 
-from pykclient.errors import IllegalStateError
+from pykclient.errors import IllegalStateError, check_move
 from pykclient.testing.share.in_flight_records import (
+    SHARE_PARTITION_TRANSITIONS,
     RecordState,
     SharePartitionState,
     move_record,
-    move_share_partition,
 )
 
 _RECORDS = {
@@ -44,7 +44,7 @@ def test_only_listed_record_transitions_are_allowed(state: RecordState, to: Reco
 @pytest.mark.parametrize(("state", "to"), [*product(SharePartitionState, SharePartitionState)])
 def test_only_listed_partition_transitions_are_allowed(state: SharePartitionState, to: SharePartitionState) -> None:
     if (state.name, to.name) in _SHARE_PARTITIONS:
-        assert move_share_partition(state, to) is to
+        check_move("a share partition", SHARE_PARTITION_TRANSITIONS, state, to)
     else:
-        with pytest.raises(IllegalStateError, match=f"from {state.name} to {to.name}"):
-            move_share_partition(state, to)
+        with pytest.raises(IllegalStateError, match=f"from {state} to {to}"):
+            check_move("a share partition", SHARE_PARTITION_TRANSITIONS, state, to)

@@ -6,9 +6,10 @@ Java: ZooKeeperClient, KafkaZkClient.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from pykclient.errors import ControllerMovedError, TopicExistsError
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_service import (
     ANY_VERSION,
@@ -16,6 +17,7 @@ from pykclient.testing.coordination.coordination_service import (
     BadVersionError,
     Check,
     ConnectionLossError,
+    CoordinationService,
     Create,
     Delete,
     NodeExistsError,
@@ -28,27 +30,18 @@ from pykclient.testing.coordination.coordination_service import (
     WatchedEvent,
 )
 from pykclient.testing.coordination.znodes import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicAssignment
+from pykclient.testing.memory_network import LinkPolicy
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.memory_network import LinkPolicy
 
 #: The service's name as a party of links.
 PARTY: Final = "coordination"
 
 
-class StateChangeHandler:
-    """Called before and after a session is replaced. Thread: loop."""
+class StateChangeHandler(NamedTuple):
+    """Called before and after a session is replaced."""
 
-    __slots__ = ("after_initializing_session", "before_initializing_session")
-
-    def __init__(
-        self, before_initializing_session: Callable[[], None], after_initializing_session: Callable[[], None]
-    ) -> None:
-        self.before_initializing_session = before_initializing_session
-        self.after_initializing_session = after_initializing_session
+    before_initializing_session: Callable[[], None]
+    after_initializing_session: Callable[[], None]
 
 
 class CoordinationClient:

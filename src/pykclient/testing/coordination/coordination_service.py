@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing.coordination import znodes
-
-if TYPE_CHECKING:
-    from pykclient.testing.event_loop import EventLoop, TimerHandle
+from pykclient.testing.event_loop import EventLoop, TimerHandle
 
 
 class CoordinationError(KafkaError):
@@ -114,23 +113,22 @@ class Check(NamedTuple):
 Operation = Create | SetData | Delete | Check
 
 
+@dataclass(slots=True)
 class _Node:
-    __slots__ = ("children", "created", "cversion", "czxid", "data", "mzxid", "owner", "version")
-
-    def __init__(self, data: bytes, zxid: int, owner: int) -> None:
-        self.data = data
-        self.czxid = zxid
-        self.mzxid = zxid
-        self.version = 0
-        self.cversion = 0
-        self.created = 0  # the number of the next sequential child
-        self.owner = owner
-        self.children: set[str] = set()
+    data: bytes
+    czxid: int
+    mzxid: int
+    owner: int
+    version: int = 0
+    cversion: int = 0
+    created: int = 0  # the number of the next sequential child
+    children: set[str] = field(default_factory=set)
 
     def stat(self) -> Stat:
         return Stat(self.czxid, self.mzxid, self.version, self.cversion, self.owner, len(self.children))
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """A client's session. It lives until it is closed, or has been without contact for ``timeout_ms``.
 
@@ -138,37 +136,16 @@ class Session:
     afterwards. ``on_expired`` is called if the session expires while it has contact. Thread: loop.
     """
 
-    __slots__ = (
-        "alive",
-        "ephemerals",
-        "events",
-        "expiry",
-        "id",
-        "in_contact",
-        "name",
-        "on_event",
-        "on_expired",
-        "timeout_ms",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        name: str,
-        timeout_ms: int,
-        on_event: Callable[[WatchedEvent], None],
-        on_expired: Callable[[], None],
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.timeout_ms = timeout_ms
-        self.on_event = on_event
-        self.on_expired = on_expired
-        self.alive = True
-        self.in_contact = True
-        self.expiry: TimerHandle | None = None
-        self.ephemerals: dict[str, None] = {}
-        self.events: deque[WatchedEvent] = deque()  # not yet delivered
+    id: int
+    name: str
+    timeout_ms: int
+    on_event: Callable[[WatchedEvent], None]
+    on_expired: Callable[[], None]
+    alive: bool = True
+    in_contact: bool = True
+    expiry: TimerHandle | None = None
+    ephemerals: dict[str, None] = field(default_factory=dict)
+    events: deque[WatchedEvent] = field(default_factory=deque)  # not yet delivered
 
 
 class CoordinationService:
@@ -182,7 +159,7 @@ class CoordinationService:
         self._loop = loop
         self._zxid = 0
         self._next_session_id = 1
-        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
+        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0, 0)}
         self._sessions: dict[int, Session] = {}
         # Insertion order is the order in which watches were set, and in which they fire.
         self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that do not exist yet
@@ -331,23 +308,17 @@ class CoordinationService:
         """
         if session is not None and not session.alive:
             raise SessionExpiredError(f"the session of {session.name} has expired")
-        if len(operations) == 1:
-            self._validate(operations[0], session, {})
-        else:
-            self._validate_all(operations, session)
-        self._zxid += 1
-        return [self._apply(operation, session) for operation in operations]
-
-    def _validate_all(self, operations: Sequence[Operation], session: Session | None) -> None:
-        """Check that each operation will be possible after those before it, without executing any."""
         # path -> its future (version, children, is ephemeral), or None if deleted.
         pending: dict[str, tuple[int, int, bool] | None] = {}
         for operation in operations:
             self._validate(operation, session, pending)
+        self._zxid += 1
+        return [self._apply(operation, session) for operation in operations]
 
     def _validate(
         self, operation: Operation, session: Session | None, pending: dict[str, tuple[int, int, bool] | None]
     ) -> None:
+        """Check that an operation will be possible after those that made ``pending``, without executing any."""
         path = operation.path
         if isinstance(operation, Create):
             _check_path(path)
@@ -413,7 +384,7 @@ class CoordinationService:
         if operation.sequential:
             path = f"{path}{parent.created:010d}"
         owner = session.id if operation.ephemeral and session is not None else 0
-        self._nodes[path] = _Node(operation.data, self._zxid, owner)
+        self._nodes[path] = _Node(operation.data, self._zxid, self._zxid, owner)
         if owner and session is not None:
             session.ephemerals[path] = None
         parent.children.add(_name(path))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from pykclient.errors import (
     BrokerError,
@@ -34,6 +35,7 @@ from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykclient.protocol.wire import Reader, Writer
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordinator_log import KeyValue
 from pykclient.testing.group.group_metadata import (
     CONSUMER_PROTOCOL_TYPE,
@@ -42,8 +44,13 @@ from pykclient.testing.group.group_metadata import (
     MemberMetadata,
     SyncCallback,
 )
-from pykclient.testing.group.group_metadata_manager import ModernGroupManager, validate_names, when_written
-from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, JoinAttempt, leave_each
+from pykclient.testing.group.group_metadata_manager import (
+    GroupMetadataManager,
+    ModernGroupManager,
+    validate_names,
+    when_written,
+)
+from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, GroupRebalance, JoinAttempt, leave_each
 from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS, topics_of
 from pykclient.testing.group.modern_groups import (
     LEFT_STATIC_EPOCH,
@@ -57,14 +64,7 @@ from pykclient.testing.group.modern_groups import (
     Partitions,
 )
 from pykclient.testing.group.server_assignors import ASSIGNORS
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
-    from pykclient.testing.group.group_rebalance import GroupRebalance
-    from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.metadata_cache import MetadataCache
 
 _LEAVE_EPOCH = -1
 
@@ -379,6 +379,158 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
             self._rebalance.reschedule_session(new, member)
         return new
 
+    # --- JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members with the classic protocol
+    #
+    # A member reports what it owns when it joins, and gets what it may have when it syncs; its generation is its member
+    # epoch. Nobody is the leader, as the coordinator assigns. Heartbeats tell a member to join again whenever that
+    # would bring it closer to its target. It must do so, and sync, within its rebalance timeout.
+
+    def join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
+        """Handle JoinGroup. The response does not wait for other members."""
+        try:
+            self._join(group, attempt)
+        except BrokerError as error:
+            attempt.refuse(error, attempt.body.member_id)
+
+    def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
+        body = attempt.body
+        self.validate_size(group, body.member_id)
+        subscription = self._subscription(group, attempt)
+        instance_id = body.group_instance_id
+        member_id = body.member_id
+        if member_id == UNKNOWN_MEMBER_ID:
+            member_id = GroupMetadata.generate_member_id(attempt.client_id, instance_id, self._broker.rng)
+            if instance_id is None and attempt.api_version >= REQUIRES_KNOWN_MEMBER_ID:
+                attempt.refuse(MemberIdRequiredError(), member_id)
+                return
+        records: list[KeyValue] = []
+        member, replaces_other = self._classic_member(group, member_id, attempt, records)
+        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
+        is_new = member.member_id not in group.targets
+        classic = ClassicProtocol(body.session_timeout_ms, tuple(attempt.protocols))
+        with self._manager.all_or_nothing(group, records):
+            member.update_classic(
+                classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
+            )
+            if (record := RECORDS.member_record(group.group_id, member)) != before:
+                records.append(record)
+            self.refresh(group, is_new or member.topic_names != topics, records)
+            owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
+            self.reconcile(group, member, owned, records)
+        self.restart_session(group, member)
+        self.expect_next_step(group, member, "it did not ask for its assignment in time", anew=True)
+        response = JoinGroupResponse(
+            generation_id=member.current.epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=classic.protocols[0][0],
+            member_id=member.member_id,
+        )
+
+        def written(code: int) -> None:
+            refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=code)
+            attempt.respond(refusal if code else response)
+
+        if replaces_other and self.may_downgrade(group):
+            self.downgrade(group, records, written)
+        else:
+            self._manager.write(group, records, written)
+
+    @staticmethod
+    def _subscription(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerProtocolSubscription:
+        names = [name for name, _ in attempt.protocols]
+        if not group.supports_classic_protocols(attempt.body.protocol_type, names):
+            raise InconsistentGroupProtocolError(
+                f"no protocol of the member ({attempt.body.protocol_type!r}: {names}) is one that all members of "
+                f"group {group.group_id} with the classic protocol support"
+            )
+        try:
+            return read_subscription(attempt.protocols[0][1])
+        except RemoteProtocolError as error:
+            raise InconsistentGroupProtocolError(f"the subscription cannot be decoded: {error}") from error
+
+    def _classic_member(
+        self, group: ConsumerGroup, member_id: str, attempt: JoinAttempt, records: list[KeyValue]
+    ) -> tuple[ConsumerGroupMember, bool]:
+        """Return the member, which may be new, and whether it has replaced another one with its instance id."""
+        instance_id = attempt.body.group_instance_id
+        if instance_id is None:
+            existing = group.members.get(member_id)
+            return existing or self.add_member(group, member_id, None, None, records), False
+        if attempt.body.member_id != UNKNOWN_MEMBER_ID:
+            return group.static_member(instance_id, member_id), False
+        left = group.members.get(group.static_members.get(instance_id, ""))
+        return self.add_member(group, member_id, instance_id, left, records), left is not None
+
+    def sync(self, group: ConsumerGroup, body: SyncGroupRequest, respond: SyncCallback) -> None:
+        """Handle SyncGroup: return the partitions that the member may own now.
+
+        Raises:
+            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.
+            InconsistentGroupProtocolError: the request names another protocol.
+            RebalanceInProgressError: the member should join again.
+        """
+        member, classic = self._validated(group, body.member_id, body.group_instance_id, body.generation_id)
+        ours = CONSUMER_PROTOCOL_TYPE, classic.protocols[0][0]
+        for theirs, our in zip((body.protocol_type, body.protocol_name), ours, strict=True):
+            if theirs is not None and theirs != our:
+                raise InconsistentGroupProtocolError(f"the protocol of this member is {our!r}, not {theirs!r}")
+        if group.group_epoch > member.current.epoch and member.current.state != UNREVOKED_PARTITIONS:
+            self.expect_next_step(group, member, "it did not join again in time")
+            raise RebalanceInProgressError(f"group {group.group_id} is in epoch {group.group_epoch}: join again")
+        member.cancel_rebalance_timer()
+        self.restart_session(group, member)
+        assignment = assignment_bytes(classic, member.current.assigned, self._metadata_cache)
+        respond(SyncGroupResponse(protocol_type=ours[0], protocol_name=ours[1], assignment=assignment))
+
+    def classic_heartbeat(self, group: ConsumerGroup, body: HeartbeatRequest) -> None:
+        """Handle Heartbeat.
+
+        Raises:
+            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.
+            RebalanceInProgressError: the member should join again.
+        """
+        member, _ = self._validated(group, body.member_id, body.group_instance_id, body.generation_id)
+        self.restart_session(group, member)
+        state = member.current.state
+        if (
+            member.current.epoch < group.group_epoch
+            or state == UNREVOKED_PARTITIONS
+            or (state == UNRELEASED_PARTITIONS and not group.is_waiting_for_others(member))
+        ):
+            self.expect_next_step(group, member, "it did not join again in time")
+            raise RebalanceInProgressError(f"group {group.group_id} has another assignment for the member: join again")
+
+    def _validated(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+    ) -> tuple[ConsumerGroupMember, ClassicProtocol]:
+        member = group.member(member_id, instance_id)
+        if member.classic is None:
+            raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
+        if generation_id != member.current.epoch:
+            raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {generation_id}")
+        return member, member.classic
+
+    def leave(
+        self, group: ConsumerGroup, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
+        """Handle LeaveGroup, from one member or, for several members, from an administrator.
+
+        Raises:
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and all members stay.
+        """
+        self._manager.validate_appendable(group.group_id)
+
+        def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
+            instance_id = identity.group_instance_id
+            if identity.member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+                identity.member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+            member = group.member(identity.member_id, instance_id)
+            if member.classic is None:
+                raise UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
+            self.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
+
+        return leave_each(leaving, remove)
+
 
 #: The values of ``group.consumer.migration.policy`` that allow each direction.
 UPGRADES: Final = ("upgrade", "bidirectional")
@@ -490,182 +642,6 @@ def to_classic_group(old: ConsumerGroup, cache: MetadataCache, now_wall_ms: int)
         )
 
     return group(group(None).select_protocol())
-
-
-class ClassicProtocolMembers:
-    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members of a group of the consumer protocol.
-
-    A member reports what it owns when it joins, and gets what it may have when it syncs; its generation is its member
-    epoch. Nobody is the leader, as the coordinator assigns. Heartbeats tell a member to join again whenever that would
-    bring it closer to its target. It must do so, and sync, within its rebalance timeout. Thread: loop.
-    """
-
-    __slots__ = ("_broker", "_groups", "_log", "_manager", "_metadata_cache")
-
-    def __init__(
-        self,
-        broker: BrokerContext,
-        metadata_cache: MetadataCache,
-        groups: ConsumerGroupManager,
-        manager: GroupMetadataManager,
-    ) -> None:
-        self._broker = broker
-        self._manager = manager
-        self._metadata_cache = metadata_cache
-        self._groups = groups
-        self._log = broker.log_context.logger(__name__)
-
-    # --- joining
-
-    def join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
-        """Handle JoinGroup. The response does not wait for other members."""
-        try:
-            self._join(group, attempt)
-        except BrokerError as error:
-            attempt.refuse(error, attempt.body.member_id)
-
-    def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
-        body, groups = attempt.body, self._groups
-        groups.validate_size(group, body.member_id)
-        subscription = self._subscription(group, attempt)
-        instance_id = body.group_instance_id
-        member_id = body.member_id
-        if member_id == UNKNOWN_MEMBER_ID:
-            member_id = GroupMetadata.generate_member_id(attempt.client_id, instance_id, self._broker.rng)
-            if instance_id is None and attempt.api_version >= REQUIRES_KNOWN_MEMBER_ID:
-                attempt.refuse(MemberIdRequiredError(), member_id)
-                return
-        records: list[KeyValue] = []
-        member, replaces_other = self._member(group, member_id, attempt, records)
-        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
-        is_new = member.member_id not in group.targets
-        classic = ClassicProtocol(body.session_timeout_ms, tuple(attempt.protocols))
-        with self._manager.all_or_nothing(group, records):
-            member.update_classic(
-                classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
-            )
-            if (record := RECORDS.member_record(group.group_id, member)) != before:
-                records.append(record)
-            groups.refresh(group, is_new or member.topic_names != topics, records)
-            owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
-            groups.reconcile(group, member, owned, records)
-        groups.restart_session(group, member)
-        groups.expect_next_step(group, member, "it did not ask for its assignment in time", anew=True)
-        response = JoinGroupResponse(
-            generation_id=member.current.epoch,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
-            protocol_name=classic.protocols[0][0],
-            member_id=member.member_id,
-        )
-
-        def written(code: int) -> None:
-            refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=code)
-            attempt.respond(refusal if code else response)
-
-        if replaces_other and groups.may_downgrade(group):
-            groups.downgrade(group, records, written)
-        else:
-            self._manager.write(group, records, written)
-
-    @staticmethod
-    def _subscription(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerProtocolSubscription:
-        names = [name for name, _ in attempt.protocols]
-        if not group.supports_classic_protocols(attempt.body.protocol_type, names):
-            raise InconsistentGroupProtocolError(
-                f"no protocol of the member ({attempt.body.protocol_type!r}: {names}) is one that all members of "
-                f"group {group.group_id} with the classic protocol support"
-            )
-        try:
-            return read_subscription(attempt.protocols[0][1])
-        except RemoteProtocolError as error:
-            raise InconsistentGroupProtocolError(f"the subscription cannot be decoded: {error}") from error
-
-    def _member(
-        self, group: ConsumerGroup, member_id: str, attempt: JoinAttempt, records: list[KeyValue]
-    ) -> tuple[ConsumerGroupMember, bool]:
-        """Return the member, which may be new, and whether it has replaced another one with its instance id."""
-        instance_id = attempt.body.group_instance_id
-        if instance_id is None:
-            existing = group.members.get(member_id)
-            return existing or self._groups.add_member(group, member_id, None, None, records), False
-        if attempt.body.member_id != UNKNOWN_MEMBER_ID:
-            return group.static_member(instance_id, member_id), False
-        left = group.members.get(group.static_members.get(instance_id, ""))
-        return self._groups.add_member(group, member_id, instance_id, left, records), left is not None
-
-    # --- what joined members ask
-
-    def sync(self, group: ConsumerGroup, body: SyncGroupRequest, respond: SyncCallback) -> None:
-        """Handle SyncGroup: return the partitions that the member may own now.
-
-        Raises:
-            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.
-            InconsistentGroupProtocolError: the request names another protocol.
-            RebalanceInProgressError: the member should join again.
-        """
-        member, classic = self._validated(group, body.member_id, body.group_instance_id, body.generation_id)
-        ours = CONSUMER_PROTOCOL_TYPE, classic.protocols[0][0]
-        for theirs, our in zip((body.protocol_type, body.protocol_name), ours, strict=True):
-            if theirs is not None and theirs != our:
-                raise InconsistentGroupProtocolError(f"the protocol of this member is {our!r}, not {theirs!r}")
-        if group.group_epoch > member.current.epoch and member.current.state != UNREVOKED_PARTITIONS:
-            self._groups.expect_next_step(group, member, "it did not join again in time")
-            raise RebalanceInProgressError(f"group {group.group_id} is in epoch {group.group_epoch}: join again")
-        member.cancel_rebalance_timer()
-        self._groups.restart_session(group, member)
-        assignment = assignment_bytes(classic, member.current.assigned, self._metadata_cache)
-        respond(SyncGroupResponse(protocol_type=ours[0], protocol_name=ours[1], assignment=assignment))
-
-    def heartbeat(self, group: ConsumerGroup, body: HeartbeatRequest) -> None:
-        """Handle Heartbeat.
-
-        Raises:
-            UnknownMemberIdError, FencedInstanceIdError, IllegalGenerationError: the member or generation is not valid.
-            RebalanceInProgressError: the member should join again.
-        """
-        member, _ = self._validated(group, body.member_id, body.group_instance_id, body.generation_id)
-        self._groups.restart_session(group, member)
-        state = member.current.state
-        if (
-            member.current.epoch < group.group_epoch
-            or state == UNREVOKED_PARTITIONS
-            or (state == UNRELEASED_PARTITIONS and not group.is_waiting_for_others(member))
-        ):
-            self._groups.expect_next_step(group, member, "it did not join again in time")
-            raise RebalanceInProgressError(f"group {group.group_id} has another assignment for the member: join again")
-
-    def _validated(
-        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
-    ) -> tuple[ConsumerGroupMember, ClassicProtocol]:
-        member = group.member(member_id, instance_id)
-        if member.classic is None:
-            raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
-        if generation_id != member.current.epoch:
-            raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {generation_id}")
-        return member, member.classic
-
-    # --- leaving
-
-    def leave(
-        self, group: ConsumerGroup, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
-    ) -> list[LeaveGroupResponse.MemberResponse]:
-        """Handle LeaveGroup, from one member or, for several members, from an administrator.
-
-        Raises:
-            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses that, and all members stay.
-        """
-        self._manager.validate_appendable(group.group_id)
-
-        def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
-            instance_id = identity.group_instance_id
-            if identity.member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
-                identity.member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
-            member = group.member(identity.member_id, instance_id)
-            if member.classic is None:
-                raise UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
-            self._groups.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
-
-        return leave_each(leaving, remove)
 
 
 def _ignore(_: int) -> None:

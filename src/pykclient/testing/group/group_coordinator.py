@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient.errors import (
     BrokerError,
@@ -30,8 +30,9 @@ from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.group.consumer_group_manager import (
-    ClassicProtocolMembers,
     ConsumerGroupManager,
     HeartbeatCallback,
 )
@@ -45,7 +46,7 @@ from pykclient.testing.group.group_metadata import (
     SyncCallback,
 )
 from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
-from pykclient.testing.group.group_rebalance import GroupJoin, GroupRebalance, JoinAttempt, leave_each
+from pykclient.testing.group.group_rebalance import GroupRebalance, JoinAttempt, leave_each
 from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
 from pykclient.testing.group.share_group_manager import (
@@ -53,23 +54,22 @@ from pykclient.testing.group.share_group_manager import (
     DeletedCallback,
     HeartbeatCallback as ShareHeartbeatCallback,
     OffsetsCallback,
+    PartitionMetadataClient,
     ShareGroupManager,
     ShareGroupOffsets,
 )
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
-from pykclient.testing.transaction.add_partitions_to_txn_manager import FirstBatch, TransactionSupportedOperation
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.share.group_config import GroupConfigManager
+from pykclient.testing.share.persister import Persister
+from pykclient.testing.transaction.add_partitions_to_txn_manager import (
+    AddPartitionsToTxnManager,
+    FirstBatch,
+    TransactionSupportedOperation,
+)
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.group.share_group_manager import PartitionMetadataClient
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.testing.share.group_config import GroupConfigManager
-    from pykclient.testing.share.persister import Persister
-    from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 
 #: From this version of OffsetCommit on, a missing group has an error code of its own (KIP-848).
 _COMMIT_TELLS_MISSING_GROUP = 9
@@ -114,11 +114,7 @@ class GroupCoordinator:
         self._active = False
         self._manager = GroupMetadataManager(broker, replica_manager, metadata_cache)
         self._rebalance = GroupRebalance(broker, self._manager)
-        self._join = GroupJoin(broker, self._manager, self._rebalance)
         self._consumer_groups = ConsumerGroupManager(broker, metadata_cache, self._manager, self._rebalance)
-        self._classic_protocol_members = ClassicProtocolMembers(
-            broker, metadata_cache, self._consumer_groups, self._manager
-        )
         self._share_groups = ShareGroupManager(broker, metadata_cache, group_configs, persister, self._manager)
         self._share_group_offsets = ShareGroupOffsets(
             metadata_cache, persister, partition_metadata_client, self._manager
@@ -249,7 +245,7 @@ class GroupCoordinator:
                 )
             existing = self._manager.groups.get(group_id)
             if isinstance(existing, ConsumerGroup) and existing.members:
-                self._classic_protocol_members.join(existing, attempt)
+                self._consumer_groups.join(existing, attempt)
                 return
             if body.member_id == UNKNOWN_MEMBER_ID:
                 found = self._manager.classic_group(group_id, may_create=True)
@@ -261,7 +257,7 @@ class GroupCoordinator:
         except BrokerError as error:
             attempt.refuse(error, body.member_id)
             return
-        self._join.join(group, attempt)
+        self._rebalance.join(group, attempt)
 
     def sync_group(self, body: SyncGroupRequest, respond: SyncCallback) -> None:
         """Handle SyncGroup. The response waits for the leader's assignment."""
@@ -272,7 +268,7 @@ class GroupCoordinator:
             raise RebalanceInProgressError(str(error)) from error
         group = self._manager.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            self._classic_protocol_members.sync(group, body, respond)
+            self._consumer_groups.sync(group, body, respond)
         else:
             self._rebalance.sync(self._classic_group_or_raise(group_id), body, respond)
 
@@ -288,7 +284,7 @@ class GroupCoordinator:
             return  # sessions start when the group has been loaded
         found = self._manager.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
-            self._classic_protocol_members.heartbeat(found, body)
+            self._consumer_groups.classic_heartbeat(found, body)
             return
         group = self._classic_group_or_raise(group_id)
         group.validate_alive()
@@ -305,7 +301,7 @@ class GroupCoordinator:
         group_id = self.validate_group_status(group_id)
         found = self._manager.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
-            return self._classic_protocol_members.leave(found, leaving)
+            return self._consumer_groups.leave(found, leaving)
         group = self._manager.classic_group(group_id, may_create=False)
         if group is not None:
             group.validate_alive()

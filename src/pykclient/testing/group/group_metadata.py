@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from pykclient.errors import (
@@ -30,10 +30,8 @@ from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerP
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
 from pykclient.protocol.wire import ZERO_UUID, Reader
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.event_loop import TimerHandle
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pykclient.errors import (
     CoordinatorNotAvailableError,
@@ -22,6 +22,7 @@ from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordinator_log import AppendCallback, CoordinatorLog, KeyValue
 from pykclient.testing.group import group_records
 from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CommittedOffset, GroupMetadata, GroupOffsets
@@ -34,14 +35,11 @@ from pykclient.testing.group.group_records import (
     ModernGroupRecords,
 )
 from pykclient.testing.group.modern_groups import RETRY_EXPIRY_MS, ConsumerGroup, ModernGroup, ShareGroup, hash_of
+from pykclient.testing.log.log_types import ProducerIdAndEpoch
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.log.log_types import ProducerIdAndEpoch
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 R = TypeVar("R", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
@@ -171,12 +169,6 @@ class GroupMetadataManager:
         elif tombstones := self.replace(old, new):
             self._append(new.group_id, tombstones, lambda _code, _offset: None)
 
-    def store_records(
-        self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], then: Callable[[int], None]
-    ) -> None:
-        """Append records of a group; call ``then`` with the error code, or 0."""
-        self._append(group_id, records, lambda error_code, _: then(error_code))
-
     # --- writing
 
     def validate_appendable(self, group_id: str) -> None:
@@ -212,8 +204,19 @@ class GroupMetadataManager:
 
         ``then`` is called with an error code or 0 when all that has changed is in the log.
         """
-        wall_ms = self._broker.loop.wall_ms
-        group.write(self.store_records, records, lambda: _records_of(group).all_records(group, wall_ms), then)
+        if group.is_behind_log:
+            records = [*records, *_records_of(group).all_records(group, self._broker.loop.wall_ms)]
+        if not records:
+            group.when_written(partial(then, 0))
+            return
+        group.begin_write()
+
+        def written(code: int, _: int) -> None:
+            group.is_behind_log = bool(code)
+            then(code)
+            group.end_write()
+
+        self._append(group.group_id, records, written)
 
     def store_group(
         self,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
+from uuid import UUID
 
 from pykclient.errors import IllegalStateError, UnsupportedVersionError
 from pykclient.protocol.message import DataMessage
@@ -77,9 +78,6 @@ from pykclient.testing.group.modern_groups import (
     ShareGroupMember,
 )
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 from pykclient.errors import (
     FencedInstanceIdError,
@@ -23,18 +24,13 @@ from pykclient.errors import (
     UnreleasedInstanceIdError,
     UnsupportedVersionError,
 )
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.group.group_metadata import DEAD, EMPTY, STABLE, CoordinatedGroup, GroupOffsets, GroupState
 from pykclient.testing.group.server_assignors import ASSIGNORS, MemberSpec, ShareMemberSpec, assign_simple
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-    from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-    from pykclient.testing.coordinator_log import KeyValue
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.metadata_cache import MetadataCache
 
 #: The group's epoch is newer than that of the target assignment.
 ASSIGNING: Final = GroupState("Assigning")
@@ -44,10 +40,6 @@ RECONCILING: Final = GroupState("Reconciling")
 
 #: The topics of a subscription, and the number of partitions of each.
 Topics = Mapping[str, tuple["UUID", int]]
-
-#: Appends records, and calls the callback with an error code or 0.
-Store = Callable[[str, "list[KeyValue]", Callable[[int], None]], None]
-
 
 #: The time until the next attempt to remove an expired member that the log refuses to forget.
 RETRY_EXPIRY_MS: Final = 500
@@ -195,39 +187,20 @@ class ModernGroup(CoordinatedGroup, Generic[M]):
 
         return restore
 
-    def write(
-        self,
-        store: Store,
-        records: list[KeyValue],
-        all_records: Callable[[], list[KeyValue]],
-        then: Callable[[int], None],
-    ) -> None:
-        """Append records of the group with ``store``, and those of ``all_records`` too if the log is behind.
-
-        ``then`` is called with an error code or 0 when all that has changed is in the log.
-        """
-        if self.is_behind_log:
-            records = [*records, *all_records()]
-        if not records:
-            self._when_written(lambda: then(0))
-            return
+    def begin_write(self) -> None:
+        """Count an append that begins, until ``end_write``."""
         self._pending += 1
 
-        def written(code: int) -> None:
-            self.is_behind_log = bool(code)
-            then(code)
-            self._end_write()
-
-        store(self.group_id, records, written)
-
-    def _end_write(self) -> None:
+    def end_write(self) -> None:
+        """Call those that wait for the appends, if this was the last one."""
         self._pending -= 1
         if not self._pending:
             waiting, self._waiting = self._waiting, []
             for then in waiting:
                 then()
 
-    def _when_written(self, then: Callable[[], None]) -> None:
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all appends that have begun have ended."""
         if self._pending:
             self._waiting.append(then)
         else:

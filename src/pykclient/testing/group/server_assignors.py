@@ -5,14 +5,12 @@ Java: RangeAssignor, UniformAssignor, SimpleAssignor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from uuid import UUID
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
 
 #: Partitions by topic id.
-Partitions = Mapping["UUID", frozenset[int]]
+Partitions = Mapping[UUID, frozenset[int]]
 
 
 class MemberSpec(NamedTuple):
@@ -24,8 +22,10 @@ class MemberSpec(NamedTuple):
     target: Partitions  # the last target assignment
 
 
+Partition = tuple[UUID, int]
+
 #: The target assignment by member id.
-Targets = dict[str, dict["UUID", frozenset[int]]]
+Targets = dict[str, dict[UUID, frozenset[int]]]
 
 
 def assign_range(members: Sequence[MemberSpec]) -> Targets:
@@ -70,7 +70,7 @@ def _uniform_homogeneous(members: Sequence[MemberSpec]) -> Targets:
     quota, extra = divmod(sum(topics.values()), len(members))
     targets: Targets = {}
     room: list[tuple[str, int]] = []
-    taken: set[tuple[UUID, int]] = set()
+    taken: set[Partition] = set()
     for member in members:
         left = quota + (extra > 0)
         extra -= extra > 0
@@ -101,9 +101,13 @@ def _uniform_homogeneous(members: Sequence[MemberSpec]) -> Targets:
 
 def _uniform_heterogeneous(members: Sequence[MemberSpec]) -> Targets:
     """Keep what members have and want; give the rest to those with the fewest; then level."""
-    owned: dict[str, set[tuple[UUID, int]]] = {member.member_id: set() for member in members}
+    owned: dict[str, set[Partition]] = {member.member_id: set() for member in members}
     wants = {member.member_id: member.topics for member in members}
-    owner: dict[tuple[UUID, int], str] = {}
+
+    def poorest_of(topic_id: UUID) -> str:
+        return min((each for each in owned if topic_id in wants[each]), key=lambda each: len(owned[each]))
+
+    owner: dict[Partition, str] = {}
     for member in members:
         for topic_id, partitions in member.target.items():
             for number in sorted(partitions):
@@ -114,26 +118,27 @@ def _uniform_heterogeneous(members: Sequence[MemberSpec]) -> Targets:
     for topic_id, count in counts.items():
         for number in range(count):
             if (topic_id, number) not in owner:
-                poorest = min((each for each in owned if topic_id in wants[each]), key=lambda each: len(owned[each]))
+                poorest = poorest_of(topic_id)
                 owner[topic_id, number] = poorest
                 owned[poorest].add((topic_id, number))
     moved = True
     while moved:
         moved = False
         for (topic_id, number), rich in owner.items():
-            poorest = min((each for each in owned if topic_id in wants[each]), key=lambda each: len(owned[each]))
+            poorest = poorest_of(topic_id)
             if len(owned[rich]) - len(owned[poorest]) > 1:
                 owned[rich].remove((topic_id, number))
                 owned[poorest].add((topic_id, number))
                 owner[topic_id, number] = poorest
                 moved = True
-    targets: Targets = {}
-    for member_id, partitions_of in owned.items():
-        target: dict[UUID, frozenset[int]] = {}
-        for topic_id, number in sorted(partitions_of, key=lambda tp: (str(tp[0]), tp[1])):
-            target[topic_id] = target.get(topic_id, frozenset()) | {number}
-        targets[member_id] = target
-    return targets
+    return {member_id: _by_topic(partitions) for member_id, partitions in owned.items()}
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[UUID, frozenset[int]]:
+    target: dict[UUID, frozenset[int]] = {}
+    for topic_id, number in sorted(partitions, key=lambda each: (str(each[0]), each[1])):
+        target[topic_id] = target.get(topic_id, frozenset()) | {number}
+    return target
 
 
 #: The assignors by name, the default first (``group.consumer.assignors``).
@@ -141,9 +146,6 @@ ASSIGNORS: Final[Mapping[str, Callable[[Sequence[MemberSpec]], Targets]]] = {
     "uniform": assign_uniform,
     "range": assign_range,
 }
-
-if TYPE_CHECKING:
-    Partition = tuple[UUID, int]
 
 #: The assignor's name in descriptions of groups.
 NAME: Final = "simple"
@@ -157,9 +159,7 @@ class ShareMemberSpec(NamedTuple):
     target: Mapping[UUID, frozenset[int]]  # the last target assignment
 
 
-def assign_simple(
-    members: Sequence[ShareMemberSpec], partitions: Mapping[UUID, frozenset[int]]
-) -> dict[str, dict[UUID, frozenset[int]]]:
+def assign_simple(members: Sequence[ShareMemberSpec], partitions: Mapping[UUID, frozenset[int]]) -> Targets:
     """Assign each of ``partitions`` to equally many members that subscribe to it, and move as few as possible.
 
     With more members than partitions, several members share a partition.
@@ -173,12 +173,7 @@ def assign_simple(
             subscribers = [member for member in members if topic_id in member.topics]
             if subscribers:
                 _share(subscribers, [(topic_id, each) for each in sorted(partitions[topic_id])], owned)
-    targets: dict[str, dict[UUID, frozenset[int]]] = {}
-    for member_id, mine in owned.items():
-        target = targets[member_id] = {}
-        for topic_id, partition in sorted(mine, key=lambda each: (str(each[0]), each[1])):
-            target[topic_id] = target.get(topic_id, frozenset()) | {partition}
-    return targets
+    return {member_id: _by_topic(mine) for member_id, mine in owned.items()}
 
 
 def _share(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
 from pykclient.errors import (
     InvalidRequestError,
@@ -16,7 +17,14 @@ from pykclient.errors import (
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from pykclient.testing.group.group_metadata_manager import ModernGroupManager, validate_names, when_written
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.coordinator_log import KeyValue
+from pykclient.testing.group.group_metadata_manager import (
+    GroupMetadataManager,
+    ModernGroupManager,
+    validate_names,
+    when_written,
+)
 from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS, topics_of
 from pykclient.testing.group.modern_groups import (
     SharedTopic,
@@ -25,19 +33,11 @@ from pykclient.testing.group.modern_groups import (
 )
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.in_flight_records import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
-from pykclient.testing.share.persister import Gathered
+from pykclient.testing.share.persister import Gathered, Persister
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.coordinator_log import KeyValue
-    from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.share.group_config import GroupConfigManager
-    from pykclient.testing.share.persister import Persister
 
 #: The error code, and the end offset if that is 0, of each partition.
 Ends = Mapping[TopicPartition, tuple[int, int]]

@@ -6,15 +6,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykclient.errors import KafkaStorageError
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.log.log_segment import LeaderEpochFileCache, LogSegment, MemoryBudget
 from pykclient.testing.log.producer_state_manager import Snapshots
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
 
 
 @dataclass(slots=True, eq=False)

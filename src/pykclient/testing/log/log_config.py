@@ -189,6 +189,21 @@ def message_format_magic(release: str) -> int:
     return MAGIC_VALUE_V1 if version < (0, 11) else MAGIC_VALUE_V2
 
 
+def check_override(definition: ConfigDef, kind: str, name: str, value: str | None) -> None:
+    """Check a setting of a ``kind`` of resource.
+
+    Raises:
+        InvalidConfigurationError: its name is unknown, or the value is of the wrong type or out of range.
+    """
+    key = definition.keys.get(name)
+    if key is None:
+        raise InvalidConfigurationError(f"Unknown {kind} config name: {name}")
+    try:
+        key.parse(value)
+    except ConfigError as error:
+        raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
+
+
 def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool = False) -> None:
     """Check the keys and values of a request that configures a topic.
 
@@ -204,15 +219,9 @@ def validate(overrides: Mapping[str, str | None], *, has_message_formats: bool =
             except ConfigError as error:
                 raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
             continue
-        key = DEFINITION.keys.get(name)
-        if key is None:
-            raise InvalidConfigurationError(f"Unknown topic config name: {name}")
-        if value is None and key.default is not None:
+        if value is None and name in DEFINITION.keys and DEFINITION.keys[name].default is not None:
             raise InvalidConfigurationError(f"Invalid value null for configuration {name}: it must have a value")
-        try:
-            key.parse(value)
-        except ConfigError as error:
-            raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
+        check_override(DEFINITION, "topic", name, value)
     remote = overrides.get("remote.storage.enable")
     if remote is not None and remote.strip().lower() == "true":
         raise InvalidConfigurationError(

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE
 from pykclient.testing import broker_context
-from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.coordination.coordination_service import ConnectionLossError
-from pykclient.testing.log.broker_disk import PartitionDirectory
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.log.broker_disk import BrokerDisk, PartitionDirectory
 from pykclient.testing.log.log_cleaner import clean, log_to_clean
 from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, log_config, server_defaults
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.log.broker_disk import BrokerDisk
 
 #: Kafka's defaults of keys that this broker does not have.
 _START_OFFSET_CHECKPOINT_INTERVAL_MS = 60_000

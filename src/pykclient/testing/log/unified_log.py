@@ -142,23 +142,6 @@ class UnifiedLog:
         self._update_first_unstable_offset()
         return self.high_watermark
 
-    def maybe_increment_high_watermark(self, high_watermark: int) -> int | None:
-        """Raise a leader's high watermark; return the previous one, or None if it is not lower.
-
-        Raises:
-            IllegalArgumentError: it would be beyond the end of the log.
-        """
-        if high_watermark > self.log_end_offset:
-            raise IllegalArgumentError(
-                f"the high watermark of {self.topic_partition} cannot be {high_watermark}, the log ends with "
-                f"{self.log_end_offset}"
-            )
-        before = self.high_watermark
-        if high_watermark <= before:
-            return None
-        self.update_high_watermark(high_watermark)
-        return before
-
     def _update_first_unstable_offset(self) -> None:
         unstable = self.producer_state.first_unstable_offset
         self._first_unstable_offset = None if unstable is None else max(unstable, self.log_start_offset)

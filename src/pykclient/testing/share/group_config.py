@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
 from pykclient.config.validators import Lambda, Validator, ValidString, at_least, parse_iso_duration_ms
-from pykclient.errors import ConfigError, InvalidConfigurationError
+from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
-
-if TYPE_CHECKING:
-    from pykclient.testing.config import BrokerConfig
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
+from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
+from pykclient.testing.log.log_config import check_override
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -92,13 +89,7 @@ def validate(overrides: Mapping[str, str]) -> None:
         InvalidConfigurationError: a name or a value is not valid.
     """
     for name, value in overrides.items():
-        key = DEFINITION.keys.get(name)
-        if key is None:
-            raise InvalidConfigurationError(f"Unknown group config name: {name}")
-        try:
-            key.parse(value)
-        except ConfigError as error:
-            raise InvalidConfigurationError(f"Invalid value {value} for configuration {name}: {error}") from error
+        check_override(DEFINITION, "group", name, value)
 
 
 class GroupConfig:

@@ -9,15 +9,12 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from enum import Enum, IntEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from pykclient.errors import IllegalStateError
 from pykclient.testing.coordination.znodes import uuid_to_string
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.event_loop import TimerHandle
 
 
 class RecordState(IntEnum):
@@ -79,17 +76,6 @@ SHARE_PARTITION_TRANSITIONS: Final[dict[SharePartitionState, frozenset[SharePart
 }
 
 
-def move_share_partition(state: SharePartitionState, to: SharePartitionState) -> SharePartitionState:
-    """Return ``to``.
-
-    Raises:
-        IllegalStateError: the table does not have this transition.
-    """
-    if to not in SHARE_PARTITION_TRANSITIONS[state]:
-        raise IllegalStateError(f"a share partition cannot go from {state.name} to {to.name}")
-    return to
-
-
 #: The start offset of a share partition that the group has not begun to read.
 UNINITIALIZED_START_OFFSET: Final = -1
 
@@ -117,6 +103,14 @@ class StateBatch(NamedTuple):
     last_offset: int
     delivery_state: int
     delivery_count: int
+
+
+def state_batches_of(message: Any) -> list[StateBatch]:
+    """Return the batches of a record or response."""
+    return [
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+        for each in message.state_batches
+    ]
 
 
 class ShareState(NamedTuple):

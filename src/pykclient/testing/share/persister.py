@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from pykclient.errors import (
@@ -16,6 +16,7 @@ from pykclient.errors import (
     NotCoordinatorError,
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.message import Request as RequestMessage
 from pykclient.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from pykclient.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
@@ -24,17 +25,17 @@ from pykclient.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryResponse,
 )
 from pykclient.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
-from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, StateBatch
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.inter_broker_requests import (
+    AutoTopicCreationManager,
+    InterBrokerSendThread,
+    RequestAndCompletionHandler,
+)
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
+from pykclient.testing.share.share_coordinator import ShareCoordinator
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.message import Request as RequestMessage
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.inter_broker_requests import AutoTopicCreationManager
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.share.share_coordinator import ShareCoordinator
 
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
@@ -252,11 +253,7 @@ def without_state(then: ResultCallback) -> StateCallback:
 def _state_of(result: object) -> ShareState | None:
     """Return the state in the result of a read, None in another result."""
     if isinstance(result, ReadShareGroupStateResponse.PartitionResult):
-        batches = [
-            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in result.state_batches
-        ]
-        return ShareState(0, result.state_epoch, -1, result.start_offset, -1, 0, 0, batches)
+        return ShareState(0, result.state_epoch, -1, result.start_offset, -1, 0, 0, state_batches_of(result))
     if isinstance(result, ReadShareGroupStateSummaryResponse.PartitionResult):
         complete = result.delivery_complete_count
         return ShareState(0, result.state_epoch, result.leader_epoch, result.start_offset, complete, 0, 0)

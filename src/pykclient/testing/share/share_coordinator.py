@@ -8,9 +8,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -32,7 +33,10 @@ from pykclient.protocol.messages.share_update_key import ShareUpdateKey
 from pykclient.protocol.messages.share_update_value import ShareUpdateValue
 from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordinator_log import CoordinatorLog, KeyValue
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import DeleteRecordsResult, ReplicaManager
 from pykclient.testing.share.in_flight_records import (
     NO_EPOCH,
     UNINITIALIZED_START_OFFSET,
@@ -40,14 +44,10 @@ from pykclient.testing.share.in_flight_records import (
     ShareState,
     ShareUpdate,
     StateBatch,
+    state_batches_of,
 )
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import DeleteRecordsResult, ReplicaManager
 
 
 def combine_state_batches(
@@ -134,12 +134,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> KeyValue:
         delivery_complete_count=state.delivery_complete_count,
         create_timestamp=state.create_timestamp_ms,
         write_timestamp=state.write_timestamp_ms,
-        state_batches=[
-            ShareSnapshotValue.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=delivery_count
-            )
-            for first, last, delivery_state, delivery_count in state.batches
-        ],
+        state_batches=[ShareSnapshotValue.StateBatch(**batch._asdict()) for batch in state.batches],
     )
     return _snapshot_key(key), _bytes(0, value)
 
@@ -151,12 +146,7 @@ def update_record(key: SharePartitionKey, update: StateUpdate) -> KeyValue:
         leader_epoch=update.leader_epoch,
         start_offset=update.start_offset,
         delivery_complete_count=update.delivery_complete_count,
-        state_batches=[
-            ShareUpdateValue.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=delivery_count
-            )
-            for first, last, delivery_state, delivery_count in update.batches
-        ],
+        state_batches=[ShareUpdateValue.StateBatch(**batch._asdict()) for batch in update.batches],
     )
     message = ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
     return _bytes(_UPDATE, message), _bytes(0, value)
@@ -189,10 +179,7 @@ def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartition
             update.leader_epoch,
             update.start_offset,
             update.delivery_complete_count,
-            [
-                StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
-                for b in update.state_batches
-            ],
+            state_batches_of(update),
         )
     snapshot = ShareSnapshotValue.read(body, 0)
     return partition_key, ShareState(
@@ -203,7 +190,7 @@ def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartition
         snapshot.delivery_complete_count,
         snapshot.create_timestamp,
         snapshot.write_timestamp,
-        [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in snapshot.state_batches],
+        state_batches_of(snapshot),
     )
 
 
@@ -214,19 +201,17 @@ WrittenCallback = Callable[[BrokerError | None], None]
 StateCallback = Callable[[BrokerError | None, ShareState | None], None]
 
 
+@dataclass(slots=True)
 class _Entry:
     """The state of a share partition, and how many changes were written since its last snapshot.
 
     ``snapshot_offset`` is the offset of that snapshot, and ``written_ms`` the time of the last record. Thread: loop.
     """
 
-    __slots__ = ("snapshot_offset", "state", "updates", "written_ms")
-
-    def __init__(self, state: ShareState, offset: int, now_ms: int) -> None:
-        self.state = state
-        self.updates = 0
-        self.snapshot_offset = offset
-        self.written_ms = now_ms
+    state: ShareState
+    snapshot_offset: int
+    written_ms: int
+    updates: int = 0
 
     def apply(self, change: ShareState | StateUpdate, offset: int, now_ms: int) -> None:
         """Take over a record."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -20,12 +20,18 @@ from pykclient.errors import (
     OffsetNotAvailableError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
+    check_move,
 )
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
-from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from pykclient.testing.share.group_config import EARLIEST, LATEST
+from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, AbortedTxn
+from pykclient.testing.replica.partition import Partition
+from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.share.group_config import EARLIEST, LATEST, GroupConfig, GroupConfigManager
 from pykclient.testing.share.in_flight_records import (
     NO_MEMBER,
+    SHARE_PARTITION_TRANSITIONS,
     AcquisitionLock,
     InFlightBatch,
     InFlightRecords,
@@ -36,18 +42,9 @@ from pykclient.testing.share.in_flight_records import (
     ShareState,
     ShareUpdate,
     StateBatch,
-    move_share_partition,
 )
-
-if TYPE_CHECKING:
-    from pykclient.record.memory_records import AnyRecordBatch
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.log.log_types import AbortedTxn
-    from pykclient.testing.replica.partition import Partition
-    from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.testing.share.group_config import GroupConfig, GroupConfigManager
-    from pykclient.testing.share.persister import Persister
-    from pykclient.types import TopicPartition
+from pykclient.testing.share.persister import Persister
+from pykclient.types import TopicPartition
 
 AcquiredRecords = ShareFetchResponse.AcquiredRecords
 
@@ -419,11 +416,15 @@ class SharePartition:
     def _config(self) -> GroupConfig:
         return self._group_configs.get(self.key.group_id)
 
+    def _move(self, to: SharePartitionState) -> None:
+        check_move("a share partition", SHARE_PARTITION_TRANSITIONS, self.state, to)
+        self.state = to
+
     # --- begin and end
 
     def initialize(self, then: Callback) -> None:
         """Read the state from the share coordinator."""
-        self.state = move_share_partition(self.state, SharePartitionState.INITIALIZING)
+        self._move(SharePartitionState.INITIALIZING)
         self._persister.read_state(self.key, self.leader_epoch, partial(self._on_state, then))
 
     def _on_state(self, then: Callback, error_code: int, message: str, state: ShareState | None) -> None:
@@ -440,12 +441,12 @@ class SharePartition:
                 error = failure
         if error is not None or state is None:
             self._log.info("Share partition %s: could not read its state: %s", self.key, error)
-            self.state = move_share_partition(self.state, SharePartitionState.FAILED)
+            self._move(SharePartitionState.FAILED)
             then(error)
             return
         self._state_epoch = state.state_epoch
         self.records.load(start_offset, list(state.batches))
-        self.state = move_share_partition(self.state, SharePartitionState.ACTIVE)
+        self._move(SharePartitionState.ACTIVE)
         then(None)
 
     def _initial_offset(self) -> int:
@@ -466,7 +467,7 @@ class SharePartition:
     def mark_fenced(self) -> None:
         """End the delivery here: another broker leads the partition, or the group's state was deleted."""
         if self.state is not SharePartitionState.FENCED:
-            self.state = move_share_partition(self.state, SharePartitionState.FENCED)
+            self._move(SharePartitionState.FENCED)
             for _, _, state in self.records.parts():
                 state.let_go()
 

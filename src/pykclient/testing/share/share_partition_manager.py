@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from pykclient.errors import (
     BrokerError,
@@ -23,25 +24,20 @@ from pykclient.errors import (
 )
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.record.memory_records import MemoryRecords
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
 from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams, FetchPartitionData, PartitionFetch
+from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.in_flight_records import SharePartitionKey
-from pykclient.testing.share.persister import Gathered
+from pykclient.testing.share.persister import Gathered, Persister
 from pykclient.testing.share.share_partition import (
     AcknowledgementBatch,
     AcquireRequest,
     SharePartition,
 )
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.testing.share.group_config import GroupConfigManager
-    from pykclient.testing.share.persister import Persister
 
 INITIAL_EPOCH: Final = 0
 
@@ -100,55 +96,6 @@ class ShareSession:
         if has_records:
             self.partitions[partition] = self.partitions.pop(partition)
         return was_due or has_records or has_error
-
-
-class ShareSessionCache:
-    """The share sessions of a broker, at most ``max_entries``. Thread: loop."""
-
-    __slots__ = ("_max_entries", "_sessions")
-
-    def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._sessions: dict[ShareSessionKey, ShareSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def get(self, key: ShareSessionKey) -> ShareSession:
-        """Return a session.
-
-        Raises:
-            ShareSessionNotFoundError: the member has none here.
-        """
-        session = self._sessions.get(key)
-        if session is None:
-            raise ShareSessionNotFoundError(f"member {key.member_id} of {key.group_id} has no share session here")
-        return session
-
-    def add(self, session: ShareSession) -> bool:
-        """Add a session, in place of the member's earlier one; return False if there is no room."""
-        self._sessions.pop(session.key, None)
-        if len(self._sessions) >= self._max_entries:
-            return False
-        self._sessions[session.key] = session
-        return True
-
-    def remove(self, session: ShareSession) -> None:
-        """Remove a session."""
-        if self._sessions.get(session.key) is session:
-            del self._sessions[session.key]
-
-    def of_connection(self, connection_id: str) -> list[ShareSession]:
-        """Return the sessions that were opened on a connection."""
-        return [session for session in self._sessions.values() if session.connection_id == connection_id]
-
-    def has_members(self, group_id: str) -> bool:
-        """Return whether any member of a group has a session."""
-        return any(key.group_id == group_id for key in self._sessions)
-
-    def clear(self) -> None:
-        """Remove all sessions."""
-        self._sessions.clear()
 
 
 PartitionData = ShareFetchResponse.PartitionData
@@ -300,7 +247,8 @@ class SharePartitionManager:
         self._group_configs = group_configs
         self._log = broker.log_context.logger(__name__)
         self._share_partitions: dict[SharePartitionKey, SharePartition] = {}
-        self._sessions = ShareSessionCache(broker.config.get_int("group.share.max.share.sessions"))
+        self._max_sessions = broker.config.get_int("group.share.max.share.sessions")
+        self._sessions: dict[ShareSessionKey, ShareSession] = {}
 
     def shutdown(self) -> None:
         """Forget everything. The state is in the share coordinators."""
@@ -319,9 +267,10 @@ class SharePartitionManager:
         Raises:
             ShareSessionLimitReachedError: the broker has too many sessions.
         """
-        session = ShareSession(key, partitions, connection_id)
-        if not self._sessions.add(session):
+        self._sessions.pop(key, None)
+        if len(self._sessions) >= self._max_sessions:
             raise ShareSessionLimitReachedError(f"broker {self._broker.id} has {len(self._sessions)} share sessions")
+        session = self._sessions[key] = ShareSession(key, partitions, connection_id)
         return session
 
     def session(self, key: ShareSessionKey, epoch: int) -> ShareSession:
@@ -331,18 +280,21 @@ class SharePartitionManager:
             ShareSessionNotFoundError, InvalidShareSessionEpochError: there is none, or this is not its next request.
         """
         session = self._sessions.get(key)
+        if session is None:
+            raise ShareSessionNotFoundError(f"member {key.member_id} of {key.group_id} has no share session here")
         if epoch != FINAL_EPOCH:
             session.advance(epoch)
         return session
 
     def release_session(self, session: ShareSession, then: AcknowledgeCallback) -> None:
         """End a session, and release the records that the member has acquired."""
-        self._sessions.remove(session)
+        if self._sessions.get(session.key) is session:
+            del self._sessions[session.key]
 
         def released(results: dict[TopicIdPartition, BrokerError | None]) -> None:
             then(results)
             # The state is written. The next member's session loads it again, with offsets that were altered meanwhile.
-            if not self._sessions.has_members(session.key.group_id):
+            if all(key.group_id != session.key.group_id for key in self._sessions):
                 for key in [key for key in self._share_partitions if key.group_id == session.key.group_id]:
                     self._forget(key)
 
@@ -358,7 +310,7 @@ class SharePartitionManager:
 
     def on_disconnect(self, connection_id: str) -> None:
         """End the sessions of a connection that was closed."""
-        for session in self._sessions.of_connection(connection_id):
+        for session in [each for each in self._sessions.values() if each.connection_id == connection_id]:
             self._log.info("Ending the share session of %s, as its connection is closed", session.key)
             self.release_session(session, lambda _: None)
 

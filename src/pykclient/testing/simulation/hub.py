@@ -63,21 +63,6 @@ class Actor:
     Thread: owner of the simulation.
     """
 
-    __slots__ = (
-        "_greenlet",
-        "_hub",
-        "_run",
-        "_timer",
-        "_woken",
-        "done",
-        "ending",
-        "event_loop",
-        "failure",
-        "ident",
-        "name",
-        "waiters",
-    )
-
     def __init__(self, hub: Hub, ident: int, run: Callable[[], object], name: str) -> None:
         self._hub = hub
         self._run = run

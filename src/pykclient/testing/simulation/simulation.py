@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from greenlet import GreenletExit
 
 from pykclient.errors import IllegalStateError, KafkaTimeoutError, for_code
-from pykclient.network.selector import READ
+from pykclient.log_context import LogContext
+from pykclient.metrics import Metrics
+from pykclient.network.channel_builders import ChannelBuilder
+from pykclient.network.environment import ReentrantLock, Thread
+from pykclient.network.selector import READ, SelectorConfig
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.testing.cluster import Cluster
 from pykclient.testing.config import ClusterConfig
@@ -25,15 +29,6 @@ from pykclient.testing.memory_network import MemoryHostResolver, MemoryNetwork, 
 from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.simulation.hub import Actor, Hub, SimulatedReentrantLock, SimulatedThread, VirtualClock
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pykclient.log_context import LogContext
-    from pykclient.metrics import Metrics
-    from pykclient.network.channel_builders import ChannelBuilder
-    from pykclient.network.environment import ReentrantLock, Thread
-    from pykclient.network.selector import SelectorConfig
 
 _numbers = count(1_000_000)
 #: A client that polls more often than this without time passing is in a busy loop.

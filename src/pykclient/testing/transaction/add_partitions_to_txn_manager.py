@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -24,17 +24,15 @@ from pykclient.errors import (
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
+from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
-    from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 

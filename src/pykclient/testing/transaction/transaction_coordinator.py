@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -22,7 +22,12 @@ from pykclient.errors import (
     TransactionalIdNotFoundError,
 )
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.inter_broker_requests import ProducerIdManager
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
 from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_ABORT,
@@ -42,14 +47,6 @@ from pykclient.testing.transaction.transaction_metadata import (
 )
 from pykclient.testing.transaction.transaction_state_manager import ErrorCallback, TransactionStateManager
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.inter_broker_requests import ProducerIdManager
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
-
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import (
     CoordinatorNotAvailableError,
@@ -22,7 +22,9 @@ from pykclient.errors import (
 )
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_COMMIT,
     PREPARE_COMMIT,
@@ -32,10 +34,6 @@ from pykclient.testing.transaction.transaction_metadata import (
 from pykclient.testing.transaction.transaction_state_manager import TransactionStateManager
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.metadata_cache import MetadataCache
 
 #: The time after which a marker is sent again, or its destination is looked up again.
 _RETRY_BACKOFF_MS: Final = 50

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import (
     CoordinatorLoadInProgressError,
@@ -20,7 +20,10 @@ from pykclient.protocol.messages.transaction_log_value import TransactionLogValu
 from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordinator_log import CoordinatorLog
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.transaction.transaction_metadata import (
     BY_ID,
     DEAD,
@@ -34,11 +37,6 @@ from pykclient.testing.transaction.transaction_metadata import (
 )
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 _KEY_TYPE: Final = 0
 
