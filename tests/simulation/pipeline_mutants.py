@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "an old epoch is accepted by partitions",
         "testing/log/producer_state_manager",
-        "        if epoch < entry.producer_epoch and self._origin != AppendOrigin.REPLICATION:\n",
+        "        if epoch < entry.producer_epoch and self.origin != AppendOrigin.REPLICATION:\n",
         "        if False:\n",
     ),
     Mutant(
@@ -120,14 +120,14 @@ MUTANTS = (
     Mutant(
         "a new group coordinator forgets the offsets of open transactions",
         "testing/group/group_metadata_manager",
-        "        transactional = loaded.open_offsets()\n",
-        "        transactional: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}\n",
+        "                group.offsets = offsets\n",
+        "                group.offsets = offsets\n                offsets.transactional.clear()\n",
     ),
     Mutant(
         "a new group coordinator takes aborted offsets for committed",
         "testing/group/group_metadata_manager",
-        ".control_type is not ControlRecordType.COMMIT:",
-        ".control_type is None:",
+        ".control_type is ControlRecordType.COMMIT\n",
+        ".control_type is not None\n",
     ),
     Mutant(
         "offsets of a former generation are accepted",
@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "a transaction that has timed out is aborted in its epoch",
         _METADATA,
-        "producer_epoch=epoch + (not keep))\n",
-        "producer_epoch=epoch)\n",
+        "producer_epoch=epoch + (not keep)",
+        "producer_epoch=epoch",
     ),
     Mutant(
         "any epoch may end a transaction or add partitions to it",
@@ -186,8 +186,8 @@ MUTANTS = (
     Mutant(
         "a marker may be of the transaction before",
         _ENTRY,
-        "            self._transaction_version >= _FIRST_VERSION_WITH_EPOCHS\n",
-        "            self._transaction_version > _FIRST_VERSION_WITH_EPOCHS\n",
+        "            self.transaction_version >= _FIRST_VERSION_WITH_EPOCHS\n",
+        "            self.transaction_version > _FIRST_VERSION_WITH_EPOCHS\n",
     ),
     Mutant(
         "a snapshot of producers forgets open transactions",
@@ -198,8 +198,8 @@ MUTANTS = (
     Mutant(
         "the end of a transaction discards the offsets of others",
         "testing/group/group_metadata",
-        "        for tp, offset in self._transactional.pop(producer_id, {}).items():\n",
-        "        mine = self._transactional.pop(producer_id, {})\n        self._transactional.clear()\n"
+        "        for tp, offset in self.transactional.pop(producer_id, {}).items():\n",
+        "        mine = self.transactional.pop(producer_id, {})\n        self.transactional.clear()\n"
         "        for tp, offset in mine.items():\n",
     ),
     Mutant(
@@ -235,8 +235,8 @@ MUTANTS = (
     Mutant(
         "the commit of a transaction brings back an older offset",
         "testing/group/group_metadata",
-        "            if known is None or known.record_offset < offset.record_offset:\n",
-        "            if True:\n",
+        "                offset.record_offset = marker_offset\n            self._commit(tp, offset)\n",
+        "                offset.record_offset = marker_offset\n            self.committed[tp] = offset\n",
     ),
     *(mutant for mutant in TRANSACTION_MUTANTS if mutant.name in _OF_PRODUCERS),
 )

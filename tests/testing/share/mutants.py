@@ -49,8 +49,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the state epoch is not checked",
         _COORDINATOR,
-        "            if update.state_epoch != NO_EPOCH and update.state_epoch < entry.state.state_epoch:\n",
-        "            if False:\n",
+        "    if state_epoch != NO_EPOCH and state_epoch < entry.state.state_epoch:\n",
+        "    if False:\n",
     ),
     Mutant(
         "an acknowledgement is answered before it is written",

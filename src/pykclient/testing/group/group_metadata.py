@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pykclient.errors import (
@@ -88,9 +88,6 @@ class GroupOffsets:
         for offsets in self.transactional.values():
             known |= offsets
         return list(known)
-
-    def is_pending(self, tp: TopicPartition) -> bool:
-        return tp in self._pending
 
     # --- transactions
 
@@ -211,13 +208,10 @@ class GroupOffsets:
         ]
 
 
-class GroupState:
+class GroupState(NamedTuple):
     """A state, with the name that DescribeGroups and ListGroups show. Compare by identity. Thread: any."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __repr__(self) -> str:
         return self.name
@@ -284,10 +278,6 @@ class MemberMetadata:
     timer_due_ms: int = 0
 
     @property
-    def is_static_member(self) -> bool:
-        return self.group_instance_id is not None
-
-    @property
     def is_awaiting_join(self) -> bool:
         return self.awaiting_join is not None
 
@@ -313,17 +303,6 @@ class MemberMetadata:
     def matches(self, protocols: Protocols) -> bool:
         """Return whether the member has exactly these protocols, with the same order and metadata."""
         return list(protocols) == list(self.protocols)
-
-    def vote(self, candidates: Container[str]) -> str:
-        """Return the first of the member's protocols that is a candidate.
-
-        Raises:
-            IllegalArgumentError: none is.
-        """
-        for name, _ in self.protocols:
-            if name in candidates:
-                return name
-        raise IllegalArgumentError(f"member {self.member_id} supports none of the group's protocols")
 
     def answer_sync(self, response: SyncGroupResponse) -> bool:
         """Answer the waiting SyncGroup request; return False if there is none."""
@@ -577,10 +556,6 @@ class GroupMetadata(CoordinatedGroup):
                 return True
         return False
 
-    def add_pending_member(self, member_id: str, timer: TimerHandle) -> None:
-        """Add a member id that must join before the timer expires."""
-        self.pending_members[member_id] = timer
-
     def remove_pending_member(self, member_id: str) -> bool:
         """Remove a pending member id; return whether it was pending."""
         timer = self.pending_members.pop(member_id, None)
@@ -636,7 +611,7 @@ class GroupMetadata(CoordinatedGroup):
         candidates = {name for name, count in self._protocol_counts.items() if count == size}
         votes: dict[str, int] = {}
         for member in self.members.values():
-            choice = member.vote(candidates)
+            choice = next(name for name, _ in member.protocols if name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 

@@ -43,6 +43,8 @@ from pykclient.types import TopicPartition
 
 R = TypeVar("R", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
+K = TypeVar("K", GroupMetadata, ConsumerGroup)
+
 Group = GroupMetadata | ConsumerGroup | ShareGroup
 GroupCallback = Callable[[Group], None]
 
@@ -104,16 +106,7 @@ class GroupMetadataManager:
         Raises:
             CoordinatorNotAvailableError, NotCoordinatorError: it would become so, but the log refuses that.
         """
-        group = self.groups.get(group_id)
-        if isinstance(group, GroupMetadata) or (group is None and not may_create):
-            return group
-        if group is None or (may_create and not group.members and not isinstance(group, ShareGroup)):
-            if group is not None:
-                self.validate_appendable(group_id)
-            new = GroupMetadata(group_id, self._broker.loop.wall_ms)
-            self._replace_empty(group, new)
-            return new
-        return None
+        return self._group_of(GroupMetadata, group_id, may_create=may_create)
 
     def consumer_group(self, group_id: str, *, may_create: bool) -> ConsumerGroup | None:
         """Return the group if it is of the consumer protocol, or has no members and becomes so.
@@ -123,17 +116,19 @@ class GroupMetadataManager:
         Raises:
             CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group.
         """
+        return self._group_of(ConsumerGroup, group_id, may_create=may_create)
+
+    def _group_of(self, kind: type[K], group_id: str, *, may_create: bool) -> K | None:
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) or (group is None and not may_create):
+        if isinstance(group, kind):
             return group
-        if isinstance(group, ShareGroup):
+        if not may_create or isinstance(group, ShareGroup) or (group is not None and group.state is not EMPTY):
             return None
-        if group is None or (may_create and group.state is EMPTY):
+        if group is not None or kind is ConsumerGroup:
             self.validate_appendable(group_id)
-            new = ConsumerGroup(group_id, self._broker.loop.wall_ms)
-            self._replace_empty(group, new)
-            return new
-        return None
+        new = kind(group_id, self._broker.loop.wall_ms)
+        self._replace_empty(group, new)
+        return new
 
     def share_group(self, group_id: str, *, may_create: bool) -> ShareGroup:
         """Return a share group.

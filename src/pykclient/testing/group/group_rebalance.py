@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from pykclient.errors import (
     BrokerError,
@@ -89,7 +90,7 @@ class GroupRebalance:
     def expect_pending_member(self, group: GroupMetadata, member_id: str, session_timeout_ms: int) -> None:
         """Expect a member that was given its id to join within its session timeout."""
         timer = self._broker.call_later(session_timeout_ms, self._expire_pending_member, group, member_id)
-        group.add_pending_member(member_id, timer)
+        group.pending_members[member_id] = timer
 
     def _expire_pending_member(self, group: GroupMetadata, member_id: str) -> None:
         if group.remove_pending_member(member_id):
@@ -159,7 +160,7 @@ class GroupRebalance:
     def _complete_join(self, group: GroupMetadata) -> None:
         if group.rebalance_timer is not None:
             group.rebalance_timer.cancel()
-        late = [member for member in group.not_yet_rejoined() if not member.is_static_member]
+        late = [member for member in group.not_yet_rejoined() if member.group_instance_id is None]
         for member in late:
             group.remove(member.member_id)
         if late:
@@ -488,20 +489,18 @@ _SUPPORTS_SKIPPING_ASSIGNMENT = 9
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
-class JoinAttempt:
-    """A JoinGroup request and its sender. Thread: loop."""
+class JoinAttempt(NamedTuple):
+    """A JoinGroup request and its sender."""
 
-    __slots__ = ("api_version", "body", "client_host", "client_id", "protocols", "respond")
+    body: JoinGroupRequest
+    api_version: int
+    client_id: str
+    client_host: str
+    respond: JoinCallback
 
-    def __init__(
-        self, body: JoinGroupRequest, api_version: int, client_id: str, client_host: str, respond: JoinCallback
-    ) -> None:
-        self.body = body
-        self.api_version = api_version
-        self.client_id = client_id
-        self.client_host = client_host
-        self.respond = respond
-        self.protocols: Protocols = [(protocol.name, protocol.metadata) for protocol in body.protocols]
+    @property
+    def protocols(self) -> Protocols:
+        return [(protocol.name, protocol.metadata) for protocol in self.body.protocols]
 
     @property
     def rebalance_timeout_ms(self) -> int:

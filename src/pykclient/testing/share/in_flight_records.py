@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -140,6 +141,7 @@ class ShareUpdate(NamedTuple):
 NO_MEMBER = ""
 
 
+@dataclass(slots=True, eq=False)
 class AcquisitionLock:
     """The acquisition lock of records acquired together: one timer for all offsets.
 
@@ -147,12 +149,9 @@ class AcquisitionLock:
     go. Thread: loop.
     """
 
-    __slots__ = ("expired", "holders", "timer")
-
-    def __init__(self) -> None:
-        self.timer: TimerHandle | None = None
-        self.holders = 0
-        self.expired = False
+    timer: TimerHandle | None = None
+    holders: int = 0
+    expired: bool = False
 
     def release(self) -> None:
         """Remove one holder."""
@@ -161,6 +160,7 @@ class AcquisitionLock:
             self.timer.cancel()
 
 
+@dataclass(slots=True, eq=False)
 class InFlightState:
     """The delivery of one record, or of all records of a batch.
 
@@ -168,14 +168,11 @@ class InFlightState:
     the record. Thread: loop.
     """
 
-    __slots__ = ("delivery_count", "lock", "member_id", "pending", "state")
-
-    def __init__(self, state: RecordState, delivery_count: int, member_id: str = NO_MEMBER) -> None:
-        self.state = state
-        self.delivery_count = delivery_count
-        self.member_id = member_id
-        self.lock: AcquisitionLock | None = None
-        self.pending: RecordState | None = None
+    state: RecordState
+    delivery_count: int
+    member_id: str = NO_MEMBER
+    lock: AcquisitionLock | None = None
+    pending: RecordState | None = None
 
     @property
     def is_available(self) -> bool:

@@ -345,11 +345,7 @@ class ShareCoordinator:
         def write(written: WrittenCallback) -> None:
             entry = self._existing(key)
             self._check_leader(entry, update.leader_epoch)
-            if update.state_epoch != NO_EPOCH and update.state_epoch < entry.state.state_epoch:
-                raise FencedStateEpochError(
-                    f"state epoch {update.state_epoch} of {key.coordinator_key} is over, it is "
-                    f"{entry.state.state_epoch}"
-                )
+            _check_state_epoch(key, entry, update.state_epoch)
             self._append_update(key, entry, update, entry.state.leader_epoch, written)
 
         self._run(key, write, then)
@@ -432,10 +428,7 @@ class ShareCoordinator:
         entry = self._partition(key).get(key)
         snapshot_epoch = 0
         if entry is not None:
-            if state_epoch != NO_EPOCH and state_epoch < entry.state.state_epoch:
-                raise FencedStateEpochError(
-                    f"state epoch {state_epoch} of {key.coordinator_key} is over, it is {entry.state.state_epoch}"
-                )
+            _check_state_epoch(key, entry, state_epoch)
             snapshot_epoch = entry.state.snapshot_epoch + 1
         now_ms = self._broker.loop.wall_ms
         complete_count = -1 if start_offset == UNINITIALIZED_START_OFFSET else 0
@@ -542,6 +535,13 @@ class ShareCoordinator:
         # Not through ``_run``, which refuses requests for topics that do not exist.
         if key not in self._waiting:
             self._append(key, tombstone(key), None, lambda _: None)
+
+
+def _check_state_epoch(key: SharePartitionKey, entry: _Entry, state_epoch: int) -> None:
+    if state_epoch != NO_EPOCH and state_epoch < entry.state.state_epoch:
+        raise FencedStateEpochError(
+            f"state epoch {state_epoch} of {key.coordinator_key} is over, it is {entry.state.state_epoch}"
+        )
 
 
 def _add(loaded: dict[SharePartitionKey, _Entry], now_ms: int, batch: AnyRecordBatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -61,6 +62,7 @@ class AcquireRequest(NamedTuple):
     record_limit: bool
 
 
+@dataclass(slots=True)
 class RecordAcquirer:
     """Acquires records that were read from the log, and remembers them as in flight.
 
@@ -68,24 +70,20 @@ class RecordAcquirer:
     that one poison record does not use up the deliveries of others. Thread: loop.
     """
 
-    __slots__ = ("_max_deliveries", "_max_in_flight", "_new_lock", "_records", "_throttle_from")
+    records: InFlightRecords
+    new_lock: Callable[[int, int], AcquisitionLock]
+    max_in_flight: int
+    max_deliveries: int
 
-    def __init__(self, records: InFlightRecords, new_lock: Callable[[int, int], AcquisitionLock]) -> None:
-        self._records = records
-        self._new_lock = new_lock
-        self.set_limits(1, 1)
-
-    def set_limits(self, max_in_flight: int, max_deliveries: int) -> None:
-        """Set how many records may be in flight, and how often each may be delivered."""
-        self._max_in_flight = max_in_flight
-        self._max_deliveries = max_deliveries
-        self._throttle_from = max(2, -(-max_deliveries // 2))
+    @property
+    def _throttle_from(self) -> int:
+        return max(2, -(-self.max_deliveries // 2))
 
     def acquire(
         self, request: AcquireRequest, fetch_offset: int, batches: Sequence[AnyRecordBatch]
     ) -> list[AcquiredRecords]:
         """Acquire what a member gets of ``batches``, which were read from ``fetch_offset`` on."""
-        records = self._records
+        records = self.records
         if request.max_records <= 0 or not batches or batches[-1].last_offset < records.start_offset:
             return []
         last_offset, left = self._limits(request, fetch_offset, batches[-1].last_offset)
@@ -112,8 +110,8 @@ class RecordAcquirer:
 
     def _limits(self, request: AcquireRequest, fetch_offset: int, last_offset: int) -> tuple[int, int]:
         """Return the last offset and the number of records that can be acquired."""
-        records = self._records
-        left = min(request.max_records, self._max_in_flight - records.count)
+        records = self.records
+        left = min(request.max_records, self.max_in_flight - records.count)
         if left <= 0 and fetch_offset <= records.end_offset:
             # Only what was released between other records in flight.
             left = min(request.max_records, records.end_offset - fetch_offset + 1)
@@ -130,7 +128,7 @@ class RecordAcquirer:
     ) -> tuple[list[AcquiredRecords], int]:
         """Acquire what is available of batches in flight, and between them; return it and how many are left."""
         first_offset, gap_start, last_offset = offsets
-        records = self._records
+        records = self.records
         result: list[AcquiredRecords] = []
         for batch in found:
             if left <= 0:
@@ -151,7 +149,7 @@ class RecordAcquirer:
                 if not _can_acquire(batch.state):
                     continue
                 if is_whole and not (request.record_limit and len(batch) > left):
-                    lock = self._new_lock(batch.first_offset, batch.last_offset)
+                    lock = self.new_lock(batch.first_offset, batch.last_offset)
                     batch.state.acquire(request.member_id, lock)
                     result.append(_acquired(batch.first_offset, batch.last_offset, batch.state.delivery_count))
                     left -= len(batch)
@@ -185,7 +183,7 @@ class RecordAcquirer:
                 break
             if offset < first_offset or not _can_acquire(state):
                 continue
-            is_last = self._max_deliveries > 2 and state.delivery_count == self._max_deliveries - 1
+            is_last = self.max_deliveries > 2 and state.delivery_count == self.max_deliveries - 1
             if is_last and taken:
                 break
             if state.delivery_count >= self._throttle_from and not is_limited:
@@ -196,7 +194,7 @@ class RecordAcquirer:
                 break
         if not taken:
             return []
-        lock = self._new_lock(taken[0][0], taken[-1][0])
+        lock = self.new_lock(taken[0][0], taken[-1][0])
         joined: list[AcquiredRecords] = []
         for offset, state in taken:
             state.acquire(request.member_id, lock)
@@ -217,7 +215,7 @@ class RecordAcquirer:
         last_offset: int,
         left: int,
     ) -> list[AcquiredRecords]:
-        records = self._records
+        records = self.records
         if not records.batches:
             first_offset = max(first_offset, records.end_offset)
         last = last_offset
@@ -245,11 +243,11 @@ class RecordAcquirer:
             # The rest of the log's batch becomes available.
             last_acquired = first_offset + left - 1
             batch = InFlightBatch(first_offset, last_offset, InFlightState(RecordState.AVAILABLE, 0, NO_MEMBER))
-            lock = self._new_lock(first_offset, last_acquired)
+            lock = self.new_lock(first_offset, last_acquired)
             for offset, state in batch.split().items():
                 if offset <= last_acquired:
                     state.acquire(request.member_id, lock)
-            self._records.add(batch)
+            self.records.add(batch)
             return [_acquired(first_offset, last_acquired, 1)]
         starts = [first_offset]
         if not request.record_limit and count > request.batch_size:
@@ -259,8 +257,8 @@ class RecordAcquirer:
         acquired = []
         for start, end in zip(starts, [*(start - 1 for start in starts[1:]), last_offset], strict=True):
             state = InFlightState(RecordState.AVAILABLE, 0)
-            state.acquire(request.member_id, self._new_lock(start, end))
-            self._records.add(InFlightBatch(start, end, state))
+            state.acquire(request.member_id, self.new_lock(start, end))
+            self.records.add(InFlightBatch(start, end, state))
             acquired.append(_acquired(start, end, 1))
         return acquired
 
@@ -271,7 +269,7 @@ class RecordAcquirer:
     ) -> list[AcquiredRecords]:
         """Archive acquired records of aborted transactions; return the others."""
         for batch in _aborted_batches(batches, aborted):
-            self._records.archive(batch.base_offset, batch.last_offset, RecordState.ACQUIRED)
+            self.records.archive(batch.base_offset, batch.last_offset, RecordState.ACQUIRED)
             acquired = [
                 part for records in acquired for part in _without(records, batch.base_offset, batch.last_offset)
             ]
@@ -405,7 +403,6 @@ class SharePartition:
         self._state_epoch = 0
         self._on_change = on_change
         self.records = InFlightRecords()
-        self._acquirer = RecordAcquirer(self.records, self._new_lock)
 
     @property
     def is_active(self) -> bool:
@@ -486,9 +483,11 @@ class SharePartition:
         )
 
     def acquirer(self) -> RecordAcquirer:
-        """Return the object that acquires records, set up with the group's limits of the moment."""
-        self._acquirer.set_limits(self._config.partition_max_record_locks, self._config.delivery_count_limit)
-        return self._acquirer
+        """Return an object that acquires records, within the group's limits of the moment."""
+        config = self._config
+        return RecordAcquirer(
+            self.records, self._new_lock, config.partition_max_record_locks, config.delivery_count_limit
+        )
 
     def move_start(self, log_start_offset: int) -> None:
         """Skip the records that were deleted from the log."""

@@ -105,25 +105,26 @@ Results = dict["SharePartition", PartitionData]
 _Reads = list[tuple["SharePartition", PartitionFetch, FetchPartitionData]]
 
 
-class ShareFetch(NamedTuple):
-    """The parameters of a share fetch, and its share partitions in the order in which they are read."""
-
-    params: FetchParams
-    request: AcquireRequest
-    share_partitions: list[SharePartition]
-
-
 class DelayedShareFetch(DelayedOperation):
     """Completes when ``min_bytes`` of acquirable records can be read, after an error, or when the wait expires.
 
     Records are acquired only when it completes, so two waiting members do not take them from each other. Thread: loop.
     """
 
-    __slots__ = ("_fetch", "_manager", "_reads", "_respond")
+    __slots__ = ("_manager", "_params", "_reads", "_request", "_respond", "_share_partitions")
 
-    def __init__(self, fetch: ShareFetch, manager: ReplicaManager, respond: Callable[[Results], None]) -> None:
-        super().__init__(fetch.params.max_wait_ms)
-        self._fetch = fetch
+    def __init__(
+        self,
+        params: FetchParams,
+        request: AcquireRequest,
+        share_partitions: Sequence[SharePartition],
+        manager: ReplicaManager,
+        respond: Callable[[Results], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._request = request
+        self._share_partitions = share_partitions
         self._manager = manager
         self._respond = respond
         self._reads: _Reads | None = None
@@ -131,14 +132,14 @@ class DelayedShareFetch(DelayedOperation):
     def try_complete(self, key: Hashable | None) -> bool:  # noqa: ARG002 - all partitions count together
         reads = self._read()
         size = sum(data.size_in_bytes for _, _, data in reads)
-        if not any(data.error_code for _, _, data in reads) and (not size or size < self._fetch.params.min_bytes):
+        if not any(data.error_code for _, _, data in reads) and (not size or size < self._params.min_bytes):
             return False
         self._reads = reads
         return self.force_complete()
 
     def on_complete(self) -> None:
         reads = self._read() if self._reads is None else self._reads
-        left = self._fetch.request.max_records
+        left = self._request.max_records
         results: Results = {}
         for share_partition, fetch, data in reads:
             result = self._acquire(share_partition, fetch, data, left)
@@ -148,15 +149,15 @@ class DelayedShareFetch(DelayedOperation):
 
     def _read(self) -> _Reads:
         """Read from the partitions with records to acquire, each an equal share of the bytes."""
-        acquirable = [each for each in self._fetch.share_partitions if each.is_active and each.can_acquire_records()]
+        acquirable = [each for each in self._share_partitions if each.is_active and each.can_acquire_records()]
         if not acquirable:
             return []
-        max_bytes = self._fetch.params.max_bytes // len(acquirable)
+        max_bytes = self._params.max_bytes // len(acquirable)
         fetches = [
             PartitionFetch(each.topic_partition, each.next_fetch_offset(), max_bytes, topic_id=each.key.topic_id)
             for each in acquirable
         ]
-        reads = self._manager.read_from_log(self._fetch.params, fetches, update=False)
+        reads = self._manager.read_from_log(self._params, fetches, update=False)
         return [
             (share_partition, fetch, self._without_future(fetch, data))
             for share_partition, (fetch, data) in zip(acquirable, reads, strict=True)
@@ -187,9 +188,9 @@ class DelayedShareFetch(DelayedOperation):
             return result
         batches = [batch for view in data.records for batch in MemoryRecords(view).batches()]
         acquirer = share_partition.acquirer()
-        request = self._fetch.request._replace(max_records=left)
+        request = self._request._replace(max_records=left)
         acquired = acquirer.acquire(request, fetch.fetch_offset, batches)
-        if self._fetch.params.isolation == FetchIsolation.TXN_COMMITTED and data.aborted_transactions:
+        if self._params.isolation == FetchIsolation.TXN_COMMITTED and data.aborted_transactions:
             acquired = acquirer.archive_aborted(acquired, batches, data.aborted_transactions)
             share_partition.records.advance()
         if acquired:
@@ -352,7 +353,7 @@ class SharePartitionManager:
             CONSUMER_REPLICA_ID, -1, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation
         )
         manager = self._replica_manager
-        operation = DelayedShareFetch(ShareFetch(params, request, share_partitions), manager, completed)
+        operation = DelayedShareFetch(params, request, share_partitions, manager, completed)
         keys = [key for each in share_partitions for key in (each.key, each.topic_partition)]
         if limits.max_wait_ms <= 0:
             operation.try_complete(None)

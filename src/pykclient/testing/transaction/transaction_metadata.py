@@ -15,14 +15,11 @@ from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.types import TopicPartition
 
 
-class TransactionState:
+class TransactionState(NamedTuple):
     """A state: its id in the log, and its name in DescribeTransactions. Compare by identity. Thread: any."""
 
-    __slots__ = ("id", "name")
-
-    def __init__(self, id: int, name: str) -> None:
-        self.id = id
-        self.name = name
+    id: int
+    name: str
 
     def __repr__(self) -> str:
         return self.name
@@ -223,26 +220,23 @@ class TransactionMetadata:
                     f"epoch {expected_epoch} of {self.transactional_id!r} is neither the current one, "
                     f"{self.producer_epoch}, nor the one before"
                 )
-        return self._prepare(
-            self._moved_to(EMPTY)._replace(
-                producer_epoch=epoch,
-                last_producer_epoch=last_epoch,
-                txn_timeout_ms=txn_timeout_ms,
-                topic_partitions=frozenset(),
-                txn_start_ms=_NO_TIMESTAMP,
-                txn_last_update_ms=now_ms,
-            )
-        )
+        return self._prepare_new_epoch(epoch, last_epoch, txn_timeout_ms, now_ms)
 
     def prepare_producer_id_rotation(
         self, producer_id: int, txn_timeout_ms: int, now_ms: int, *, record_last_epoch: bool
     ) -> TxnTransitMetadata:
         """Prepare the first epoch of a new producer id, when the old id's epochs are exhausted."""
+        last_epoch = self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH
+        return self._prepare_new_epoch(0, last_epoch, txn_timeout_ms, now_ms, producer_id)
+
+    def _prepare_new_epoch(
+        self, epoch: int, last_epoch: int, txn_timeout_ms: int, now_ms: int, producer_id: int | None = None
+    ) -> TxnTransitMetadata:
         return self._prepare(
             self._moved_to(EMPTY)._replace(
-                producer_id=producer_id,
-                producer_epoch=0,
-                last_producer_epoch=self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH,
+                producer_id=self.producer_id if producer_id is None else producer_id,
+                producer_epoch=epoch,
+                last_producer_epoch=last_epoch,
                 txn_timeout_ms=txn_timeout_ms,
                 topic_partitions=frozenset(),
                 txn_start_ms=_NO_TIMESTAMP,
