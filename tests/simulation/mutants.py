@@ -266,8 +266,8 @@ _BROKERS = (
     Mutant(
         "a replica that is not in sync is elected",
         "testing/controller/state_machines",
-        "        if id in live_replicas and id in isr:\n            return id\n    if unclean:",
-        "        if id in live_replicas:\n            return id\n    if unclean:",
+        "for id in candidates if id in state.isr and context",
+        "for id in candidates if context",
     ),
     Mutant(
         "a leader keeps its epoch",

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pykclient.errors import NotControllerError
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from pykclient.testing import broker_context
 from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.config import ClusterConfig
 from pykclient.testing.controller.kafka_controller import KafkaController
 from pykclient.testing.coordination.coordination_client import CoordinationClient
+from pykclient.testing.coordination.coordination_service import CoordinationService
+from pykclient.testing.delegation_tokens import DelegationTokens
+from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.group.group_coordinator import GroupCoordinator
 from pykclient.testing.group.share_group_manager import PartitionMetadataClient
 from pykclient.testing.inter_broker_requests import (
@@ -20,32 +24,24 @@ from pykclient.testing.inter_broker_requests import (
     NodeToControllerChannelManager,
     ProducerIdManager,
 )
+from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_manager import LogManager
+from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork
 from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.quotas import Quotas
+from pykclient.testing.release_profiles import FinalizedFeatures, ReleaseProfile
 from pykclient.testing.replica.replica_manager import ReplicaManager
-from pykclient.testing.request_channel import RequestChannel, RequestHandler
+from pykclient.testing.request_channel import History, RequestChannel, RequestHandler
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.persister import Persister
 from pykclient.testing.share.share_coordinator import ShareCoordinator
 from pykclient.testing.share.share_partition_manager import SharePartitionManager
-from pykclient.testing.standard_authorizer import AclCache, AuthHelper
+from pykclient.testing.standard_authorizer import AclCache, AclStore, AuthHelper
+from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.testing.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node
-
-if TYPE_CHECKING:
-    from pykclient.testing.config import ClusterConfig
-    from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.delegation_tokens import DelegationTokens
-    from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.log.broker_disk import BrokerDisk
-    from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork
-    from pykclient.testing.quotas import Quotas
-    from pykclient.testing.release_profiles import FinalizedFeatures, ReleaseProfile
-    from pykclient.testing.request_channel import History
-    from pykclient.testing.standard_authorizer import AclStore
-    from pykclient.testing.telemetry import TelemetryReceiver
 
 
 class ControlledShutdown:

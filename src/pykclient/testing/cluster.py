@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pykclient.argument_values import shown
 from pykclient.errors import IllegalArgumentError, IllegalStateError, for_code
 from pykclient.log_context import LogContext
+from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest
+from pykclient.testing import request_channel
 from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination.coordination_service import CoordinationService
@@ -26,25 +28,11 @@ from pykclient.testing.release_profiles import (
     FinalizedFeatures,
     ReleaseProfile,
 )
-from pykclient.testing.request_channel import (
-    ANSWERED,
-    DISCONNECTED,
-    HELD,
-    RECEIVED,
-    REQUEST_DROPPED,
-    RESPONSE_DROPPED,
-    SERVED,
-    History,
-    RequestRecord,
-)
 from pykclient.testing.server.kafka_apis import KafkaApis
 from pykclient.testing.server.socket_server import MemoryServer
 from pykclient.testing.standard_authorizer import AclStore
 from pykclient.testing.telemetry import TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest
 
 #: The first broker's port in clusters without sockets.
 _FIRST_PORT = 9092
@@ -86,7 +74,7 @@ class Cluster:
         self._log = self.log_context.logger(__name__)
         self.faults = Faults(loop, rng)
         self.links = self.faults.links
-        self.history = History(loop, config.history_size)
+        self.history = request_channel.History(loop, config.history_size)
         self.quotas = Quotas(config.broker_config, loop)
         self.profile = ReleaseProfile.of(config.release or ReleaseProfile.CURRENT)
         transaction_version = config.transaction_version
@@ -380,32 +368,32 @@ _PARTITIONS = 20
 _REQUESTS = 30
 
 
-def failure_report(state: ClusterState, requests: list[RequestRecord]) -> str:
+def failure_report(state: ClusterState, requests: list[request_channel.RequestRecord]) -> str:
     """Return the cluster's state and the requests of a test that has failed."""
     return "\n".join([*_state_lines(state), *_request_lines(requests)])
 
 
-def request_line(record: RequestRecord) -> str:
+def request_line(record: request_channel.RequestRecord) -> str:
     """Return a line about a request, with its source and outcome."""
     who = record.client_id or record.party
     return f"{who} -> broker {record.broker_id}: {record.api} v{record.api_version}, {_fate(record)}"
 
 
-def _fate(record: RequestRecord) -> str:
-    if record.fate == ANSWERED and record.answered_ms is not None:
+def _fate(record: request_channel.RequestRecord) -> str:
+    if record.fate == request_channel.ANSWERED and record.answered_ms is not None:
         errors = ", ".join(_error_name(code) for code in sorted(record.error_codes))
         return f"{errors or 'answered'} after {record.answered_ms - record.time_ms} ms"
     return _FATES[record.fate]
 
 
 _FATES = {
-    RECEIVED: "no response yet",
-    SERVED: "served, needs no response",
-    ANSWERED: "answered",
-    HELD: "held back",
-    REQUEST_DROPPED: "dropped before it took effect",
-    RESPONSE_DROPPED: "response dropped",
-    DISCONNECTED: "connection closed without a response",
+    request_channel.RECEIVED: "no response yet",
+    request_channel.SERVED: "served, needs no response",
+    request_channel.ANSWERED: "answered",
+    request_channel.HELD: "held back",
+    request_channel.REQUEST_DROPPED: "dropped before it took effect",
+    request_channel.RESPONSE_DROPPED: "response dropped",
+    request_channel.DISCONNECTED: "connection closed without a response",
 }
 
 
@@ -431,7 +419,7 @@ def _state_lines(state: ClusterState) -> Iterator[str]:
         yield f"group {group}: {membership.state}, generation {membership.generation}, members: {membership.members}"
 
 
-def _request_lines(requests: list[RequestRecord]) -> Iterator[str]:
+def _request_lines(requests: list[request_channel.RequestRecord]) -> Iterator[str]:
     if not requests:
         yield "no requests of clients"
         return

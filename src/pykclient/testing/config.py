@@ -189,12 +189,7 @@ _KEYS = (
         ValidString("CreateTime", "LogAppendTime"),
     ),
     _long("log.message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
-    _long(
-        "log.message.timestamp.after.max.ms",
-        3_600_000,
-        0,
-        "The maximum time by which a record's timestamp may be in the future.",
-    ),
+    _long("log.message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
     _key("compression.type", Type.STRING, "producer", "The codec of stored batches; producer: the producer's codec."),
     _key("log.cleanup.policy", Type.LIST, ["delete"], "delete, compact, or both."),
     _int("log.segment.bytes", 1 << 30, 14, "The maximum size of a segment."),
@@ -209,33 +204,16 @@ _KEYS = (
     _int("producer.id.expiration.ms", 86_400_000, 1, "The time to remember an idle producer."),
     # --- connections -------------------------------------------------------------------------------------------------
     _int("socket.request.max.bytes", 104_857_600, 1, "The maximum size of a request."),
-    _key(
-        "connections.max.idle.ms",
-        Type.LONG,
-        600_000,
-        "The idle time after which connections are closed; negative: never.",
-    ),
-    _long(
-        "connections.max.reauth.ms",
-        0,
-        0,
-        "The longest session of a client with SASL, after which it must authenticate again; 0: no limit.",
-    ),
-    _int(
-        "connection.failed.authentication.delay.ms",
-        100,
-        0,
-        "The time for which a connection that failed to authenticate stays open.",
-    ),
+    _key("connections.max.idle.ms", Type.LONG, 600_000, "The idle time that ends a connection; negative: never."),
+    _long("connections.max.reauth.ms", 0, 0, "The longest session of a client with SASL; 0: no limit."),
+    _int("connection.failed.authentication.delay.ms", 100, 0, "The delay of closing after a failed authentication."),
     _key(
         "delegation.token.secret.key",
         Type.PASSWORD,
         None,
         "The secret that makes and checks delegation tokens; without it, the cluster has none.",
     ),
-    _long(
-        "delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a delegation token, with all renewals."
-    ),
+    _long("delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a token, with all renewals."),
     _long("delegation.token.expiry.time.ms", 86_400_000, 1, "The time after which a delegation token must be renewed."),
     _key(
         "authorizer.class.name",
@@ -251,9 +229,7 @@ _KEYS = (
         "The rules that map the distinguished names of clients' certificates to names of users.",
     ),
     _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
-    _boolean(
-        "allow.everyone.if.no.acl.found", False, "Whether everyone may do anything with a resource that has no ACLs."
-    ),
+    _boolean("allow.everyone.if.no.acl.found", False, "Whether everyone may use resources without ACLs."),
     _int("max.connections", _INT_MAX, 1, "The maximum number of connections; the one idle longest is closed."),
     _int("max.connections.per.ip", _INT_MAX, 0, "The maximum number of connections from one address."),
     _int("request.timeout.ms", 30_000, 1, "The time that a broker waits for another broker's response."),
@@ -273,12 +249,7 @@ _KEYS = (
     _int("fetch.max.bytes", 57_671_680, 1024, "The maximum bytes of a response to a fetch."),
     _int("max.incremental.fetch.session.cache.slots", 1_000, 0, "The maximum number of fetch sessions of a broker."),
     # --- control plane -----------------------------------------------------------------------------------------------
-    _int(
-        "zookeeper.session.timeout.ms",
-        500,
-        1,
-        "The time until a silent broker is considered dead; Kafka's own default is 18 s.",
-    ),
+    _int("zookeeper.session.timeout.ms", 500, 1, "The time until a silent broker is considered dead (Kafka: 18 s)."),
     _boolean("controlled.shutdown.enable", True, "Whether a broker moves its leaders before it stops."),
     _int("controlled.shutdown.max.retries", 3, 0, "The number of retries of that."),
     _long("controlled.shutdown.retry.backoff.ms", 100, 0, "The backoff between these retries."),
@@ -286,12 +257,7 @@ _KEYS = (
     _key("broker.rack", Type.STRING, None, "The broker's rack."),
     # --- groups ------------------------------------------------------------------------------------------------------
     _int("offsets.topic.num.partitions", 4, 1, "The partitions of __consumer_offsets (Kafka: 50)."),
-    _short(
-        "offsets.topic.replication.factor",
-        3,
-        1,
-        "The replicas of __consumer_offsets; fewer if there are fewer brokers.",
-    ),
+    _short("offsets.topic.replication.factor", 3, 1, "The replicas of __consumer_offsets; fewer with fewer brokers."),
     _int("offsets.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __consumer_offsets."),
     _int("offsets.retention.minutes", 10_080, 1, "The time to keep the offsets of an empty group."),
     _long("offsets.retention.check.interval.ms", 600_000, 1, "The interval of checks for old offsets."),
@@ -300,10 +266,8 @@ _KEYS = (
     _int("group.min.session.timeout.ms", 100, 1, "The minimum session timeout of a member (Kafka: 6 s)."),
     _int("group.max.session.timeout.ms", 1_800_000, 1, "The maximum session timeout of a member."),
     _int("group.initial.rebalance.delay.ms", 0, 0, "The time that a new group waits for more members (Kafka: 3 s)."),
-    _int("group.consumer.session.timeout.ms", 45_000, 1, "The session timeout of a member of the consumer protocol."),
-    _int(
-        "group.consumer.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval of a member of the consumer protocol."
-    ),
+    _int("group.consumer.session.timeout.ms", 45_000, 1, "The session timeout in the consumer protocol."),
+    _int("group.consumer.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval in the consumer protocol."),
     _int("group.consumer.max.size", _INT_MAX, 1, "The maximum number of members of a consumer group."),
     _key(
         "group.consumer.migration.policy",
@@ -312,23 +276,16 @@ _KEYS = (
         "The conversions of groups that have members: upgrade to the consumer protocol, downgrade to the classic one.",
         ValidString("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
-    _int("group.share.session.timeout.ms", 45_000, 1, "The session timeout of a member of a share group."),
-    _int(
-        "group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval of a member of a share group (Kafka: 5 s)."
-    ),
+    _int("group.share.session.timeout.ms", 45_000, 1, "The session timeout in share groups."),
+    _int("group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval in share groups (Kafka: 5 s)."),
     _int("group.share.max.size", 200, 1, "The maximum number of members of a share group."),
-    _int(
-        "group.share.record.lock.duration.ms",
-        30_000,
-        1,
-        "The time for which a member of a share group has acquired records.",
-    ),
+    _int("group.share.record.lock.duration.ms", 30_000, 1, "The time for which a member has acquired records."),
     _int("group.share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record to a share group."),
     _int(
         "group.share.partition.max.record.locks",
         2_000,
         1,
-        "The maximum number of records of a partition that a share group has in flight.",
+        "The records of a partition that a group has in flight at most.",
     ),
     _int("group.share.max.share.sessions", 2_000, 1, "The maximum number of share sessions of a broker."),
     _int("share.coordinator.state.topic.num.partitions", 4, 1, "The partitions of __share_group_state (Kafka: 50)."),
@@ -336,32 +293,22 @@ _KEYS = (
         "share.coordinator.state.topic.replication.factor",
         3,
         1,
-        "The replicas of __share_group_state; fewer if there are fewer brokers.",
+        "The replicas of __share_group_state; fewer with fewer brokers.",
     ),
     _short(
         "share.coordinator.state.topic.min.isr",
         2,
         1,
-        "The in-sync replicas that a write to __share_group_state needs; fewer if there are fewer replicas.",
+        "The in-sync replicas that a write needs; fewer with fewer replicas.",
     ),
     _int(
         "share.coordinator.state.topic.segment.bytes",
         104_857_600,
         1,
-        "The maximum size of a segment of __share_group_state.",
+        "The maximum segment size of __share_group_state.",
     ),
-    _int(
-        "share.coordinator.write.timeout.ms",
-        5_000,
-        1,
-        "The time that a write of the share coordinator waits for the replicas.",
-    ),
-    _int(
-        "share.coordinator.snapshot.update.records.per.snapshot",
-        500,
-        0,
-        "The changes of a share partition between two snapshots of its state.",
-    ),
+    _int("share.coordinator.write.timeout.ms", 5_000, 1, "The time that a write waits for the replicas."),
+    _int("share.coordinator.snapshot.update.records.per.snapshot", 500, 0, "The changes between two snapshots."),
     _int(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
@@ -392,33 +339,18 @@ _KEYS = (
         "transaction.state.log.replication.factor",
         3,
         1,
-        "The replicas of __transaction_state; fewer if there are fewer brokers.",
+        "The replicas of __transaction_state; fewer with fewer brokers.",
     ),
+    _int("transaction.state.log.min.isr", 2, 1, "The in-sync replicas that a write needs; fewer with fewer replicas."),
+    _int("transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum segment size of __transaction_state."),
     _int(
-        "transaction.state.log.min.isr",
-        2,
-        1,
-        "The in-sync replicas that a write to __transaction_state needs; fewer if there are fewer replicas.",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000, 1, "The interval of checks (Kafka: 10 s)."
     ),
-    _int(
-        "transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __transaction_state."
-    ),
-    _int(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        1_000,
-        1,
-        "The interval of checks for transactions that have timed out (Kafka: 10 s).",
-    ),
-    _int(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        3_600_000,
-        1,
-        "The interval of checks for transactional ids that have expired.",
-    ),
+    _int("transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1, "The interval of checks."),
     _boolean(
         "transaction.partition.verification.enable",
         True,
-        "Whether leaders ask the coordinator if a transaction has their partition (KIP-890).",
+        "Whether leaders ask if a transaction has their partition (KIP-890).",
     ),
     _int(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -427,10 +359,7 @@ _KEYS = (
         "The backoff of leaders that add a partition to a transaction while the one before is being completed.",
     ),
     _int(
-        "add.partitions.to.txn.retry.backoff.max.ms",
-        100,
-        0,
-        "The time after which the client gets the error instead, and retries.",
+        "add.partitions.to.txn.retry.backoff.max.ms", 100, 0, "The time until the client gets the error, and retries."
     ),
 )
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient import errors
+from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
-from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation, ProducerIdAndEpoch
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.messages.produce import ProduceResponse
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.log.log_types import ProducerIdAndEpoch
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.replica.replica_manager import ReplicaManager
 
 
 def partition_for(key: str, partition_count: int) -> int:

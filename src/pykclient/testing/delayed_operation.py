@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import TimerHandle
 
 
+@dataclass(eq=False)
 class DelayedOperation:
     """An operation that is completed exactly once: when ``try_complete`` succeeds, or after ``delay_ms``.
 
     Subclasses define the condition and the completion. Thread: loop.
     """
 
-    __slots__ = ("completed", "deadline_ms", "delay_ms", "keys")
-
-    def __init__(self, delay_ms: int) -> None:
-        self.delay_ms = delay_ms
-        self.deadline_ms = 0
-        self.completed = False
-        self.keys: tuple[Hashable, ...] = ()
+    delay_ms: int
+    deadline_ms: int = field(default=0, init=False)
+    completed: bool = field(default=False, init=False)
+    keys: tuple[Hashable, ...] = field(default=(), init=False)
 
     def force_complete(self) -> bool:
         """Complete the operation unconditionally; return False if it was completed before."""

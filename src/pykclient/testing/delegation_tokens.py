@@ -7,18 +7,16 @@ import hashlib
 import hmac
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pykclient import errors
 from pykclient.network.authenticator import scram
 from pykclient.network.authenticator.scram import ScramCredential
+from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
-
-if TYPE_CHECKING:
-    from pykclient.testing.config import BrokerConfig
-    from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.coordination.coordination_service import CoordinationService
+from pykclient.testing.event_loop import EventLoop
 
 _USER: Final = "User:"
 _LONGEST_MS: Final = (1 << 63) - 1

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from pykclient import errors
 from pykclient.argument_values import check_callable, shown
@@ -22,6 +22,7 @@ from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, Delet
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.testing import config as cluster_arguments
 from pykclient.testing.acls import Acl, bindings_of
+from pykclient.testing.broker import Broker
 from pykclient.testing.cluster import Cluster, ClusterState
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.event_loop import EventLoop
@@ -34,9 +35,6 @@ from pykclient.testing.server.socket_server import SocketServer
 from pykclient.testing.standard_authorizer import AclStore
 from pykclient.testing.telemetry import Push, TelemetryReceiver
 from pykclient.types import ConsumerRecord, Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
 
 T = TypeVar("T")
 

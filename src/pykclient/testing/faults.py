@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient import errors
 from pykclient.argument_values import shown
@@ -13,12 +13,10 @@ from pykclient.errors import BrokerError, IllegalArgumentError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Response
 from pykclient.testing import request_channel
+from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.handlers import handler
 from pykclient.testing.memory_network import LinkPolicy, matches
-
-if TYPE_CHECKING:
-    from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.request_channel import Request
+from pykclient.testing.request_channel import Request
 
 
 class Verdict:

@@ -6,24 +6,21 @@ Java: InterBrokerSendThread, NodeToControllerChannelManagerImpl, DefaultAutoTopi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pykclient import errors, topic_names
+from pykclient.errors import AuthenticationError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.protocol.message import Message
 from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.types import Node
-
-if TYPE_CHECKING:
-    from pykclient.errors import AuthenticationError
-    from pykclient.protocol.message import Message
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.metadata_cache import MetadataCache
-
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -76,10 +73,6 @@ class UnsentRequests:
 
     def nodes(self) -> list[Node]:
         return list(self._unsent)
-
-    def __iter__(self) -> Iterator[ClientRequest]:
-        for requests in self._unsent.values():
-            yield from requests
 
     def __bool__(self) -> bool:
         return any(self._unsent.values())

@@ -325,7 +325,7 @@ class MemoryNetwork:
         listener = self._listeners.get(address)
         back = self.links.link(sock.remote_party, sock.party)
         if listener is None or link.reset or back.reset:
-            self._later(back, sock.refused, f"{address[0]}:{address[1]} refused the connection")
+            self._later(back, sock.break_here, f"{address[0]}:{address[1]} refused the connection")
             return
         peer = MemorySocket(self, listener.party, sock.party, sock.host)
         sock.remote_party = listener.party
@@ -474,10 +474,6 @@ class MemorySocket:
             self._schedule(arrivals[0][0] - now_ms)
         if self.selector is not None:
             self.selector.readable(self)
-
-    def refused(self, problem: str) -> None:
-        """Report that the connection was refused."""
-        self.break_here(problem)
 
     def break_off(self, problem: str) -> None:
         """Break the connection at both ends at once."""

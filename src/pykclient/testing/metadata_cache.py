@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 from uuid import UUID
 
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
 
 PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
 
+@dataclass(eq=False)
 class MetadataSnapshot:
     """An immutable view of the cluster at one moment. Thread: any."""
 
-    def __init__(
-        self,
-        partition_states: Mapping[str, Mapping[int, PartitionState]],
-        topic_ids: Mapping[str, UUID],
-        controller_id: int | None,
-        alive_brokers: Mapping[int, Node],
-    ) -> None:
-        self.partition_states = partition_states
-        self.topic_ids = topic_ids
-        self.topic_names = {id: name for name, id in topic_ids.items()}
-        self.controller_id = controller_id
-        self.alive_brokers = alive_brokers
+    partition_states: Mapping[str, Mapping[int, PartitionState]]
+    topic_ids: Mapping[str, UUID]
+    controller_id: int | None
+    alive_brokers: Mapping[int, Node]
+
+    def __post_init__(self) -> None:
+        self.topic_names = {id: name for name, id in self.topic_ids.items()}
 
     def leader(self, topic_partition: TopicPartition) -> Node | None:
         """Return the broker that leads a partition, if there is one and it is alive."""

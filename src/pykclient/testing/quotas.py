@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import InvalidRequestError
 from pykclient.protocol.api_keys import ApiKeys
-
-if TYPE_CHECKING:
-    from pykclient.testing.config import BrokerConfig
-    from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.request_channel import Request
+from pykclient.testing.config import BrokerConfig
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.request_channel import Request
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"

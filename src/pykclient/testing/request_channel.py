@@ -6,22 +6,18 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pykclient.argument_values import shown
 from pykclient.errors import BrokerError, IllegalArgumentError, IllegalStateError
+from pykclient.network.frames import BytesLike
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_response
+from pykclient.protocol.headers import RequestHeader, encode_response
+from pykclient.protocol.message import Message, Request as RequestMessage, Response
+from pykclient.protocol.wire import Reader
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import EventLoop
 from pykclient.types import Node
-
-if TYPE_CHECKING:
-    from pykclient.network.frames import BytesLike
-    from pykclient.protocol.headers import RequestHeader
-    from pykclient.protocol.message import Message, Request as RequestMessage, Response
-    from pykclient.protocol.wire import Reader
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import EventLoop
-
 
 #: The principal of a client that has not authenticated.
 ANONYMOUS: Final = "User:ANONYMOUS"

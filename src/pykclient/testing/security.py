@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient.errors import ConfigError, IllegalArgumentError, IllegalStateError
 from pykclient.network.authenticator import oauth_bearer, scram
 from pykclient.network.authenticator.scram import ScramCredential
-
-if TYPE_CHECKING:
-    from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
+from pykclient.testing.certificates import CertificateAuthority, IssuedCertificate
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -6,10 +6,10 @@ Java: SslPrincipalMapper, AclControlManager, StandardAuthorizer, AuthHelper.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient import errors
 from pykclient.testing.acls import (
@@ -36,16 +36,11 @@ from pykclient.testing.acls import (
     AclBindingFilter,
     bindings_of,
 )
+from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination import znodes
-from pykclient.testing.request_channel import ANONYMOUS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pykclient.testing.config import ClusterConfig
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
-    from pykclient.testing.coordination.coordination_service import CoordinationService
-    from pykclient.testing.request_channel import Request
+from pykclient.testing.coordination.coordination_client import CoordinationClient
+from pykclient.testing.coordination.coordination_service import CoordinationService
+from pykclient.testing.request_channel import ANONYMOUS, Request
 
 _DEFAULT: Final = "DEFAULT"
 

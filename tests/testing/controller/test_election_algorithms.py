@@ -5,13 +5,37 @@ from __future__ import annotations
 import pytest
 
 from pykclient.errors import IllegalStateError
-from pykclient.testing.controller.controller_context import PartitionState, ReplicaState
-from pykclient.testing.controller.state_machines import (
-    controlled_shutdown_partition_leader_election,
-    offline_partition_leader_election,
-    preferred_replica_partition_leader_election,
-    reassign_partition_leader_election,
+from pykclient.testing.controller.controller_context import (
+    ControllerContext,
+    PartitionState,
+    ReplicaState,
+    check_move,
 )
+from pykclient.testing.controller.state_machines import (
+    ElectionStrategy,
+    leader_for_controlled_shutdown,
+    leader_for_offline,
+    leader_for_preferred_replica,
+    leader_for_reassign,
+)
+from pykclient.testing.coordination.znodes import RECOVERED, LeaderAndIsr, ReplicaAssignment
+from pykclient.types import Node, TopicPartition
+
+
+def elected(
+    strategy: ElectionStrategy,
+    assignment: tuple[int, ...],
+    isr: tuple[int, ...],
+    live: tuple[int, ...],
+    leaving: tuple[int, ...] = (),
+) -> int | None:
+    """Return the leader that a rule elects among the replicas of an assignment."""
+    context, topic_partition = ControllerContext(), TopicPartition("t", 0)
+    context.add_live_brokers({id: (Node(id, "host", 9092), 1) for id in live})
+    context.shutting_down_broker_ids.update(leaving)
+    context.put_assignment(topic_partition, ReplicaAssignment(assignment))
+    result = strategy(context, topic_partition, LeaderAndIsr(9, 1, isr, RECOVERED, 1)).leader_and_isr
+    return None if result is None else result.leader
 
 
 @pytest.mark.parametrize(
@@ -29,7 +53,7 @@ from pykclient.testing.controller.state_machines import (
 def test_offline_election_picks_the_leader(
     assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, leader: int | None
 ) -> None:
-    assert offline_partition_leader_election(assignment, isr, live, unclean) == leader
+    assert elected(leader_for_offline(lambda _: unclean), assignment, isr, live) == leader
 
 
 @pytest.mark.parametrize(
@@ -39,7 +63,7 @@ def test_offline_election_picks_the_leader(
 def test_reassignment_election_picks_the_leader(
     reassignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
 ) -> None:
-    assert reassign_partition_leader_election(reassignment, isr, live) == leader
+    assert elected(leader_for_reassign, reassignment, isr, live) == leader
 
 
 @pytest.mark.parametrize(
@@ -49,7 +73,7 @@ def test_reassignment_election_picks_the_leader(
 def test_preferred_election_picks_the_leader(
     assignment: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], leader: int | None
 ) -> None:
-    assert preferred_replica_partition_leader_election(assignment, isr, live) == leader
+    assert elected(leader_for_preferred_replica, assignment, isr, live) == leader
 
 
 @pytest.mark.parametrize(
@@ -59,15 +83,15 @@ def test_preferred_election_picks_the_leader(
 def test_shutdown_election_picks_the_leader(
     isr: tuple[int, ...], live: tuple[int, ...], leaving: tuple[int, ...], leader: int | None
 ) -> None:
-    assert controlled_shutdown_partition_leader_election((2, 4), isr, live, leaving) == leader
+    assert elected(leader_for_controlled_shutdown, (2, 4), isr, live, leaving) == leader
 
 
 def test_state_tables_have_every_state_and_valid_moves() -> None:
     for table in (PartitionState.VALID_PREVIOUS_STATES, ReplicaState.VALID_PREVIOUS_STATES):
         assert all(previous in table for states in table.values() for previous in states)
     with pytest.raises(IllegalStateError, match="cannot become NEW, as it is ONLINE"):
-        PartitionState.check_move("t-0", PartitionState.ONLINE, PartitionState.NEW)
+        check_move(PartitionState, "t-0", PartitionState.ONLINE, PartitionState.NEW)
     with pytest.raises(IllegalStateError, match="cannot become ONLINE, as it is NON_EXISTENT"):
-        PartitionState.check_move("t-0", PartitionState.NON_EXISTENT, PartitionState.ONLINE)
+        check_move(PartitionState, "t-0", PartitionState.NON_EXISTENT, PartitionState.ONLINE)
     with pytest.raises(IllegalStateError, match="cannot become DELETION_STARTED, as it is ONLINE"):
-        ReplicaState.check_move("t-0", ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)
+        check_move(ReplicaState, "t-0", ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)

@@ -18,16 +18,6 @@ API_KEYS = [key for key in ApiKeys.all() if handler(key) is not None]
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
-def test_handlers_serve_existing_versions(api_key: int) -> None:
-    found = handler(api_key)
-    assert found is not None
-    assert api_key == found.api_key
-    oldest, newest = found.versions
-    assert ApiKeys.oldest_served_version(api_key) <= oldest <= newest <= ApiKeys.latest_version(api_key)
-    assert found.is_broker_only == ApiKeys.is_broker_only(api_key)
-
-
-@pytest.mark.parametrize("api_key", API_KEYS, ids=ApiKeys.name_of)
 def test_handlers_can_return_any_error_in_any_version(api_key: int) -> None:
     found = handler(api_key)
     assert found is not None

@@ -130,19 +130,6 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-def test_invalid_client_software_name_is_refused() -> None:
-    payload = exchange(
-        Setup(),
-        encode_request(
-            ApiVersionsRequest(client_software_name="no name!", client_software_version="1"), 3, 1, "c"
-        ).getvalue(),
-    )
-    assert payload is not None
-    response = parse_response(payload, ApiKeys.API_VERSIONS, 3)[1]
-    assert isinstance(response, ApiVersionsResponse)
-    assert response.error_code == 42
-
-
 def test_history_has_requests_and_responses(handler: HeartbeatHandler) -> None:
     setup = Setup()
     exchange(setup, HEARTBEAT)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pykclient import errors, topic_names
 from pykclient.protocol.messages.create_partitions import CreatePartitionsRequest
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.controller.controller_context import ControllerContext, ControllerEvents
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment
 from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 from pykclient.testing.log import log_config
+from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.controller.controller_context import ControllerContext, ControllerEvents
-    from pykclient.testing.metadata_cache import MetadataCache
 
 #: Java's ReplicationControlManager creates no more for a request.
 MAX_PARTITIONS_PER_BATCH: Final = 10_000
@@ -455,20 +454,13 @@ class AdminManager:
             self._purgatory.try_complete_else_watch(operation, pending)
 
 
+@dataclass(eq=False)
 class DelayedTopicOperation(DelayedOperation):
     """A response that waits until the broker knows the result (Java: DelayedCreatePartitions). Thread: loop."""
 
-    def __init__(
-        self,
-        timeout_ms: int,
-        outcomes: dict[str, TopicOutcome],
-        respond: Respond,
-        is_known: Callable[[str, TopicOutcome], bool],
-    ) -> None:
-        super().__init__(timeout_ms)
-        self._outcomes = outcomes
-        self._respond = respond
-        self._is_known = is_known
+    _outcomes: dict[str, TopicOutcome]
+    _respond: Respond
+    _is_known: Callable[[str, TopicOutcome], bool]
 
     def try_complete(self, key: object) -> bool:  # noqa: ARG002 - there are few topics in a request
         if all(self._is_known(topic, outcome) for topic, outcome in self._outcomes.items() if outcome.error is None):

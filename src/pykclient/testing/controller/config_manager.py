@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pykclient import errors, topic_names
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.config import BrokerConfig
+from pykclient.testing.controller.controller_context import ControllerEvents
 from pykclient.testing.coordination import znodes
+from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.log import log_config
 from pykclient.testing.log.log_config import LogConfig, server_defaults
+from pykclient.testing.log.log_manager import LogManager
+from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.share import group_config
-from pykclient.testing.share.group_config import GroupConfig
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.controller.controller_context import ControllerEvents
-    from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
-    from pykclient.testing.log.log_manager import LogManager
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.share.group_config import GroupConfigManager
+from pykclient.testing.share.group_config import GroupConfig, GroupConfigManager
 
 # Java: ConfigResource.Type.
 UNKNOWN: Final = 0

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pykclient.errors import IllegalStateError
 from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.message import Request
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.controller.controller_context import ControllerContext
 from pykclient.testing.coordination.znodes import (
     LEADER_DURING_DELETE,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
 )
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
-from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.message import Request
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.controller.controller_context import ControllerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.types import Node
+from pykclient.types import Node, TopicPartition
 
 #: The wait before a request is sent again to a broker that did not respond.
 _RETRY_BACKOFF_MS: Final = 100

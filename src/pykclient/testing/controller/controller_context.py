@@ -8,23 +8,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from pykclient.errors import ControllerMovedError, IllegalStateError
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.coordination.coordination_client import CoordinationClient
 from pykclient.testing.coordination.znodes import (
     EPOCH_DURING_DELETE,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
     TopicAssignment,
 )
-from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
-    from pykclient.types import Node
+from pykclient.types import Node, TopicPartition
 
 
 class PartitionState:
@@ -42,16 +39,6 @@ class PartitionState:
         OFFLINE: (NEW, ONLINE, OFFLINE),
         NON_EXISTENT: (OFFLINE,),
     }
-
-    @classmethod
-    def check_move(cls, partition: object, current: str, target: str) -> None:
-        """Check a transition.
-
-        Raises:
-            IllegalStateError: the table does not have it.
-        """
-        if current not in cls.VALID_PREVIOUS_STATES[target]:
-            raise IllegalStateError(f"partition {partition} cannot become {target}, as it is {current}")
 
 
 class ReplicaState:
@@ -76,15 +63,15 @@ class ReplicaState:
         NON_EXISTENT: (DELETION_SUCCESSFUL,),
     }
 
-    @classmethod
-    def check_move(cls, replica: object, current: str, target: str) -> None:
-        """Check a transition.
 
-        Raises:
-            IllegalStateError: the table does not have it.
-        """
-        if current not in cls.VALID_PREVIOUS_STATES[target]:
-            raise IllegalStateError(f"replica {replica} cannot become {target}, as it is {current}")
+def check_move(states: type[PartitionState | ReplicaState], what: str, current: str, target: str) -> None:
+    """Check a transition of a partition or a replica.
+
+    Raises:
+        IllegalStateError: the table does not have it.
+    """
+    if current not in states.VALID_PREVIOUS_STATES[target]:
+        raise IllegalStateError(f"{what} cannot become {target}, as it is {current}")
 
 
 #: An error code and its text; (0, None) means success.
@@ -282,7 +269,7 @@ class ControllerContext:
             IllegalStateError: the table does not have the transition.
         """
         current = self.partition_states.get(topic_partition, PartitionState.NON_EXISTENT)
-        PartitionState.check_move(topic_partition, current, target)
+        check_move(PartitionState, f"partition {topic_partition}", current, target)
         if target == PartitionState.NON_EXISTENT:
             self.partition_states.pop(topic_partition, None)
         else:
@@ -297,7 +284,7 @@ class ControllerContext:
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        ReplicaState.check_move(replica, self.replica_state(replica), target)
+        check_move(ReplicaState, f"replica {replica}", self.replica_state(replica), target)
         if target == ReplicaState.NON_EXISTENT:
             self.replica_states.pop(replica, None)
         else:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient import errors
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from pykclient.protocol.messages.stop_replica import StopReplicaResponse
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.admin_manager import AdminManager
 from pykclient.testing.controller.config_manager import ConfigManager
 from pykclient.testing.controller.controller_channel_manager import (
@@ -32,18 +35,16 @@ from pykclient.testing.controller.state_machines import (
     leader_for_controlled_shutdown,
 )
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient, StateChangeHandler
+from pykclient.testing.coordination.coordination_client import (
+    CoordinationClient,
+    KafkaCoordinationClient,
+    StateChangeHandler,
+)
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
+from pykclient.testing.log.log_manager import LogManager
+from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrResponse
-    from pykclient.protocol.messages.stop_replica import StopReplicaResponse
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.coordination.coordination_client import CoordinationClient
-    from pykclient.testing.log.log_manager import LogManager
-    from pykclient.testing.metadata_cache import MetadataCache
-    from pykclient.testing.share.group_config import GroupConfigManager
 
 _NOT_CONTROLLER: Final = errors.NotControllerError.code
 

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.admin_manager import validate_manual_assignment
-from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
-from pykclient.testing.controller.state_machines import leader_for_reassign
+from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
+from pykclient.testing.controller.controller_context import (
+    NONE,
+    ApiError,
+    ControllerContext,
+    ControllerEvents,
+    PartitionAndReplica,
+    PartitionState,
+    ReplicaState,
+)
+from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine, leader_for_reassign
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import (
     RECOVERED,
     RECOVERING,
@@ -23,13 +33,6 @@ from pykclient.testing.coordination.znodes import (
 )
 from pykclient.testing.inter_broker_requests import grouped
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
-    from pykclient.testing.controller.controller_context import ApiError, ControllerContext, ControllerEvents
-    from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine
-    from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 
 #: From this version on, requests identify topics by id.
 _FIRST_VERSION_WITH_TOPIC_IDS = 2

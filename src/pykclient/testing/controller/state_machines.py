@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pykclient import errors
-from pykclient.testing.controller.controller_context import NONE, PartitionAndReplica, PartitionState, ReplicaState
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
+from pykclient.testing.controller.controller_context import (
+    NONE,
+    ApiError,
+    ControllerContext,
+    ControllerEvents,
+    PartitionAndReplica,
+    PartitionState,
+    ReplicaState,
+)
+from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
-    from pykclient.testing.controller.controller_context import ApiError, ControllerContext, ControllerEvents
-    from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.types import TopicPartition
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.types import TopicPartition
 
 
 class ElectionResult(NamedTuple):
@@ -36,63 +41,29 @@ class ElectionResult(NamedTuple):
 ElectionStrategy = Callable[["ControllerContext", "TopicPartition", LeaderAndIsr], ElectionResult]
 
 
-def offline_partition_leader_election(
-    assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int], unclean: bool
+def _first_in_sync(
+    context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr, candidates: Iterable[int]
 ) -> int | None:
-    """Return the first live replica in the ISR; if there is none and ``unclean`` is set, the first live replica."""
-    for id in assignment:
-        if id in live_replicas and id in isr:
-            return id
-    if unclean:
-        for id in assignment:
-            if id in live_replicas:
-                return id
-    return None
-
-
-def reassign_partition_leader_election(
-    reassignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int]
-) -> int | None:
-    return next((id for id in reassignment if id in live_replicas and id in isr), None)
-
-
-def preferred_replica_partition_leader_election(
-    assignment: Sequence[int], isr: Collection[int], live_replicas: Collection[int]
-) -> int | None:
-    """Return the first replica of the assignment if it is live and in sync, else None."""
-    preferred = assignment[0] if assignment else None
-    return preferred if preferred in live_replicas and preferred in isr else None
-
-
-def controlled_shutdown_partition_leader_election(
-    assignment: Sequence[int],
-    isr: Collection[int],
-    live_replicas: Collection[int],
-    shutting_down_brokers: Collection[int],
-) -> int | None:
-    return next(
-        (id for id in assignment if id in live_replicas and id in isr and id not in shutting_down_brokers), None
-    )
+    """Return the first of these replicas that is live and in the ISR."""
+    return next((id for id in candidates if id in state.isr and context.is_replica_online(id, topic_partition)), None)
 
 
 def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
-    """Return the rule for new and offline partitions.
+    """Return the rule for new and offline partitions: the first live replica in the ISR.
 
-    ``unclean`` says for which topics any live replica may be elected.
+    If there is none in the ISR, and ``unclean`` is true for the topic, it is the first live replica.
     """
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)
         live = tuple(id for id in assignment if context.is_replica_online(id, topic_partition))
         in_sync = tuple(id for id in state.isr if context.is_replica_online(id, topic_partition))
-        leader = offline_partition_leader_election(
-            assignment, state.isr, live, not in_sync and unclean(topic_partition.topic)
-        )
-        if leader is None:
-            return ElectionResult(None, live)
-        if leader in state.isr:
+        leader = _first_in_sync(context, topic_partition, state, live)
+        if leader is not None:
             return ElectionResult(state.new_leader_and_isr(leader, in_sync), live)
-        return ElectionResult(state.new_recovering_leader_and_isr(leader, (leader,)), live)
+        if live and not in_sync and unclean(topic_partition.topic):
+            return ElectionResult(state.new_recovering_leader_and_isr(live[0], live[:1]), live)
+        return ElectionResult(None, live)
 
     return elect
 
@@ -102,17 +73,16 @@ def leader_for_reassign(
 ) -> ElectionResult:
     """Elect a leader for a partition whose leader is dead or not among its new replicas."""
     target = context.assignment(topic_partition).target_replicas
-    live = tuple(id for id in target if context.is_replica_online(id, topic_partition))
-    leader = reassign_partition_leader_election(target, state.isr, live)
+    leader = _first_in_sync(context, topic_partition, state, target)
     return ElectionResult(None if leader is None else state.new_leader(leader), target)
 
 
 def leader_for_preferred_replica(
     context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr
 ) -> ElectionResult:
+    """Elect the first replica of the assignment if it is live and in sync."""
     assignment = context.replicas(topic_partition)
-    live = tuple(id for id in assignment if context.is_replica_online(id, topic_partition))
-    leader = preferred_replica_partition_leader_election(assignment, state.isr, live)
+    leader = _first_in_sync(context, topic_partition, state, assignment[:1])
     return ElectionResult(None if leader is None else state.new_leader(leader), assignment)
 
 
@@ -124,11 +94,10 @@ def leader_for_controlled_shutdown(
     live = tuple(
         id for id in assignment if context.is_replica_online(id, topic_partition, include_shutting_down_brokers=True)
     )
-    leaving = context.shutting_down_broker_ids
-    leader = controlled_shutdown_partition_leader_election(assignment, state.isr, live, leaving)
+    leader = _first_in_sync(context, topic_partition, state, assignment)
     if leader is None:
         return ElectionResult(None, live)
-    isr = tuple(id for id in state.isr if id not in leaving)
+    isr = tuple(id for id in state.isr if id not in context.shutting_down_broker_ids)
     return ElectionResult(state.new_leader_and_isr(leader, isr), live)
 
 
@@ -140,9 +109,8 @@ def leader_is(id: int) -> ElectionStrategy:
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)
-        if id in assignment and id in state.isr and context.is_replica_online(id, topic_partition):
-            return ElectionResult(state.new_leader(id), assignment)
-        return ElectionResult(None, assignment)
+        leader = _first_in_sync(context, topic_partition, state, (id,) if id in assignment else ())
+        return ElectionResult(None if leader is None else state.new_leader(leader), assignment)
 
     return elect
 

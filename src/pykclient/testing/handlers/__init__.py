@@ -16,18 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from sys import modules
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.message import Message
+from pykclient.protocol.message import Message, Response
+from pykclient.testing.broker import Broker
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.release_profiles import ReleaseProfile
-
-if TYPE_CHECKING:
-    from pykclient.protocol.message import Response
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.request_channel import Request
+from pykclient.testing.request_channel import Request
 
 _Handle = Callable[["Broker", "Request", Any], None]
 #: Makes a response that contains an error code and message wherever it can, or None if the request gets no response.

@@ -6,7 +6,8 @@ Among them are those for the state of share groups, which leaders of partitions 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID
 
 from pykclient.errors import BrokerError
 from pykclient.protocol.api_keys import ApiKeys
@@ -33,16 +34,12 @@ from pykclient.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
 )
+from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import serves
+from pykclient.testing.request_channel import Request
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, StateBatch
 from pykclient.testing.share.persister import for_each_partition
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.request_channel import Request
 
 
 def _check_order(

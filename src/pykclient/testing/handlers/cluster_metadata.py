@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from pykclient import errors, topic_names
@@ -24,15 +24,12 @@ from pykclient.protocol.messages.metadata import MetadataRequest, MetadataRespon
 from pykclient.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import ApiVersionManager, serves
-from pykclient.testing.release_profiles import SUPPORTED_FEATURES
+from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
+from pykclient.testing.release_profiles import SUPPORTED_FEATURES, FinalizedFeatures
+from pykclient.testing.request_channel import Request
 from pykclient.testing.telemetry import ACCEPTED, MAX_BYTES
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
-    from pykclient.testing.release_profiles import FinalizedFeatures
-    from pykclient.testing.request_channel import Request
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykclient.errors import BrokerError, InvalidRequestError, NotControllerError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
@@ -14,6 +14,7 @@ from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest,
 from pykclient.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pykclient.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.controller.config_manager import (
     BROKER,
     BROKER_LOGGER,
@@ -26,12 +27,8 @@ from pykclient.testing.controller.config_manager import (
     select,
 )
 from pykclient.testing.handlers import error_response, serves
-from pykclient.testing.quotas import CLIENT_ID, USER, Entity
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.quotas import Quotas
-    from pykclient.testing.request_channel import Request
+from pykclient.testing.quotas import CLIENT_ID, USER, Entity, Quotas
+from pykclient.testing.request_channel import Request
 
 # --- DescribeConfigs -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
+from uuid import UUID
 
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
@@ -14,17 +15,13 @@ from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetF
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.group.group_metadata import CommittedOffset
 from pykclient.testing.handlers import answer_each, answer_partitions, serves
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.request_channel import Request
 
 # --- OffsetCommit ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
@@ -23,23 +23,20 @@ from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRes
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.group import group_metadata as group_state
+from pykclient.testing.group.group_metadata import GroupMetadata
+from pykclient.testing.group.group_metadata_manager import Group
 from pykclient.testing.group.group_rebalance import JoinAttempt
-from pykclient.testing.group.modern_groups import ConsumerGroup, ShareGroup
+from pykclient.testing.group.modern_groups import ConsumerGroup, ConsumerGroupMember, Partitions, ShareGroup
 from pykclient.testing.group.server_assignors import ASSIGNORS
 from pykclient.testing.handlers import serves
+from pykclient.testing.request_channel import Request
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.group.group_metadata import GroupMetadata
-    from pykclient.testing.group.group_metadata_manager import Group
-    from pykclient.testing.group.modern_groups import ConsumerGroupMember, Partitions
-    from pykclient.testing.request_channel import Request
 
 # --- FindCoordinator -------------------------------------------------------------------------------------------------
 

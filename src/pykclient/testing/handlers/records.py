@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
+from uuid import UUID
 
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.message import Response
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -17,6 +19,7 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
 )
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.protocol.wire import BytesLike
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
 from pykclient.record.compression_type import CompressionType
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
@@ -33,6 +36,7 @@ from pykclient.record.record_batch import (
     Buffer,
 )
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import answer_partitions, error_response, serves
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -43,33 +47,23 @@ from pykclient.testing.log.log_types import (
     MAX_TIMESTAMP,
     ProducerIdAndEpoch,
 )
+from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.replica.fetch_session import (
     ClientMetadata,
+    FetchContext,
     FetchParams,
     FetchPartitionData,
     PartitionFetch,
     isolation_of,
 )
+from pykclient.testing.replica.replica_manager import DeleteRecordsResult
+from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     FirstBatch,
     TransactionSupportedOperation,
     append_error,
 )
-from pykclient.types import LOG_APPEND_TIME, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from uuid import UUID
-
-    from pykclient.protocol.message import Response
-    from pykclient.protocol.wire import BytesLike
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.replica.fetch_session import FetchContext
-    from pykclient.testing.replica.replica_manager import DeleteRecordsResult
-    from pykclient.testing.request_channel import Request
-    from pykclient.types import Node
-
+from pykclient.types import LOG_APPEND_TIME, Node, TopicPartition
 
 _LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
 _NodeEndpoint = TypeVar("_NodeEndpoint")
@@ -149,8 +143,7 @@ def _convert(
     return (b"", 0) if builder is None else (builder.build(), builder.num_records)
 
 
-if TYPE_CHECKING:
-    PartitionResponse = ProduceResponse.PartitionProduceResponse
+PartitionResponse = ProduceResponse.PartitionProduceResponse
 _PRODUCE_WITH_V2: Final = 3
 _PRODUCE_WITH_ZSTD: Final = 7
 _PRODUCE_WITH_LEADERS: Final = 10
@@ -358,8 +351,7 @@ def _partition_error(index: int, code: int, message: str | None) -> PartitionRes
     return ProduceResponse.PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
-if TYPE_CHECKING:
-    Key = tuple[UUID | str, int]
+Key = tuple[UUID | str, int]
 #: Up to this version, ``max_bytes`` applies even to the first batch, which is then cut off.
 _LAST_VERSION_WITH_HARD_LIMIT: Final = 2
 _FIRST_VERSION_WITH_V1: Final = 2

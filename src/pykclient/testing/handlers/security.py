@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient import errors
 from pykclient.network.authenticator import scram
+from pykclient.network.authenticator.scram import ScramCredential
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -32,15 +33,12 @@ from pykclient.protocol.messages.expire_delegation_token import (
 )
 from pykclient.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.delegation_tokens import DelegationToken
 from pykclient.testing.handlers import serves
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.request_channel import Request
 from pykclient.testing.security import UserCredentials
-
-if TYPE_CHECKING:
-    from pykclient.network.authenticator.scram import ScramCredential
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.request_channel import Request
 
 # --- SaslHandshake ---------------------------------------------------------------------------------------------------
 

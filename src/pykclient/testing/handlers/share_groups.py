@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
+from uuid import UUID
 
-from pykclient.errors import (
-    BrokerError,
-    FencedLeaderEpochError,
-    InvalidRequestError,
-    InvalidShareSessionEpochError,
-    NotLeaderOrFollowerError,
-    ShareSessionLimitReachedError,
-    TopicAuthorizationError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -37,12 +27,15 @@ from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeR
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.group import server_assignors as simple_assignor
+from pykclient.testing.group.modern_groups import ShareGroupMember
 from pykclient.testing.group.share_group_manager import SharePartitionOffset
 from pykclient.testing.handlers import answer_each, serves
 from pykclient.testing.handlers.groups import assignment_of, respond_with_groups
 from pykclient.testing.handlers.records import leader_of, node_endpoints
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.request_channel import Request
 from pykclient.testing.share.share_partition import ACKNOWLEDGE_TYPES, AcknowledgementBatch, AcquireRequest
 from pykclient.testing.share.share_partition_manager import (
     FINAL_EPOCH,
@@ -53,15 +46,7 @@ from pykclient.testing.share.share_partition_manager import (
     check_epoch,
     isolation_of,
 )
-from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.group.modern_groups import ShareGroupMember
-    from pykclient.testing.request_channel import Request
-    from pykclient.types import Node
+from pykclient.types import Node, TopicPartition
 
 # --- ShareGroupHeartbeat ---------------------------------------------------------------------------------------------
 
@@ -139,7 +124,7 @@ def check_enabled(broker: Broker) -> None:
         UnsupportedVersionError: it has not.
     """
     if not broker.features.share_version:
-        raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
+        raise errors.UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
 
 
 def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
@@ -149,9 +134,9 @@ def check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]
         InvalidRequestError: one of them is missing or not valid.
     """
     if group_id is None:
-        raise InvalidRequestError("Invalid group id in the request.")
+        raise errors.InvalidRequestError("Invalid group id in the request.")
     if not member_id or len(member_id) > _MAX_MEMBER_ID_LENGTH:
-        raise InvalidRequestError("Invalid member id in the request.")
+        raise errors.InvalidRequestError("Invalid member id in the request.")
     return group_id, member_id
 
 
@@ -161,18 +146,18 @@ def acknowledge(
     group_id: str,
     member_id: str,
     acknowledgements: Mapping[_Key, Sequence[GivenBatch]],
-    then: Callable[[dict[_Key, BrokerError | None]], None],
+    then: Callable[[dict[_Key, errors.BrokerError | None]], None],
     *,
     may_renew: bool,
 ) -> None:
     """Check and apply the acknowledgements of a request; ``then`` gets the error of each partition, or None."""
-    results: dict[_Key, BrokerError | None] = {}
+    results: dict[_Key, errors.BrokerError | None] = {}
     valid: dict[_Key, list[AcknowledgementBatch]] = {}
     for (topic_id, index), batches in acknowledgements.items():
         try:
             readable_partition(broker, request, topic_id, index)
             checked = _checked(batches, may_renew=may_renew)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             results[topic_id, index] = error
             continue
         if checked:
@@ -180,8 +165,8 @@ def acknowledge(
         else:
             results[topic_id, index] = None
 
-    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
-        then({**errors, **results})
+    def acknowledged(outcomes: dict[_Key, errors.BrokerError | None]) -> None:
+        then({**outcomes, **results})
 
     if valid:
         broker.share_partition_manager.acknowledge(group_id, member_id, valid, acknowledged)
@@ -198,11 +183,11 @@ def readable_partition(broker: Broker, request: Request, topic_id: UUID, index: 
     """
     name = broker.replica_manager.topic_name(topic_id)
     if name is None:
-        raise UnknownTopicIdError("This server does not host this topic ID.")
+        raise errors.UnknownTopicIdError("This server does not host this topic ID.")
     broker.auth.check_topic(request, acls.READ, name)
     topic_partition = TopicPartition(name, index)
     if broker.metadata_cache.partition_info(topic_partition) is None:
-        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+        raise errors.UnknownTopicOrPartitionError("This server does not host this topic-partition.")
     return topic_partition
 
 
@@ -218,9 +203,13 @@ def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[Acknowle
         types = batch.acknowledge_types
         count = batch.last_offset - batch.first_offset + 1
         if count <= 0 or batch.first_offset < end or len(types) not in (1, count):
-            raise InvalidRequestError("The request is malformed: acknowledgements overlap, or lack types or offsets.")
+            raise errors.InvalidRequestError(
+                "The request is malformed: acknowledgements overlap, or lack types or offsets."
+            )
         if not ACKNOWLEDGE_TYPES.issuperset(types) or (_RENEW in types and not may_renew):
-            raise InvalidRequestError("The request is malformed: it has an acknowledge type that is not allowed.")
+            raise errors.InvalidRequestError(
+                "The request is malformed: it has an acknowledge type that is not allowed."
+            )
         end = batch.last_offset
         checked.append(AcknowledgementBatch(batch.first_offset, batch.last_offset, types))
     return checked
@@ -257,7 +246,7 @@ def handle_share_fetch(broker: Broker, request: Request, body: ShareFetchRequest
         and body.is_renew_ack
         and (body.max_bytes or body.min_bytes or body.max_records or body.max_wait_ms)
     ):
-        raise InvalidRequestError("a request that renews locks cannot fetch, so its limits must be 0")
+        raise errors.InvalidRequestError("a request that renews locks cannot fetch, so its limits must be 0")
     acknowledgements = {
         (topic.topic_id, partition.partition_index): partition.acknowledgement_batches
         for topic in body.topics
@@ -266,15 +255,15 @@ def handle_share_fetch(broker: Broker, request: Request, body: ShareFetchRequest
     }
     try:
         session = _session(broker, request, ShareSessionKey(group_id, member_id), bool(acknowledgements))
-    except ShareSessionLimitReachedError as error:
+    except errors.ShareSessionLimitReachedError as error:
         # At once, the client would try again at once.
         broker.call_later(body.max_wait_ms, request.respond_error, error)
         return
     is_final = body.share_session_epoch == FINAL_EPOCH
     answer = _Answer(broker, request, session, group_id)
 
-    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
-        answer.acknowledged(errors)
+    def acknowledged(outcomes: dict[_Key, errors.BrokerError | None]) -> None:
+        answer.acknowledged(outcomes)
         if is_final:
             broker.share_partition_manager.release_session(session, lambda _: None)
             answer.fetched({})
@@ -324,8 +313,8 @@ def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Ans
     for topic_id, index in session.partitions:
         try:
             known.append(((topic_id, index), readable_partition(broker, request, topic_id, index)))
-        except BrokerError as error:
-            answer.errors[topic_id, index] = PartitionData(partition_index=index, error_code=error.code, records=b"")
+        except errors.BrokerError as error:
+            answer.failed[topic_id, index] = PartitionData(partition_index=index, error_code=error.code, records=b"")
     broker.share_partition_manager.fetch(answer.group_id, limits, acquire, known, answer.fetched)
 
 
@@ -337,18 +326,18 @@ class _Answer:
     _request: Request
     _session: ShareSession
     group_id: str
-    errors: dict[_Key, PartitionData] = field(default_factory=dict)
-    _acknowledged: dict[_Key, BrokerError | None] | None = None
+    failed: dict[_Key, PartitionData] = field(default_factory=dict)
+    _acknowledged: dict[_Key, errors.BrokerError | None] | None = None
     _fetched: dict[_Key, PartitionData] | None = None
 
-    def acknowledged(self, errors: dict[_Key, BrokerError | None]) -> None:
+    def acknowledged(self, outcomes: dict[_Key, errors.BrokerError | None]) -> None:
         """Take the results of the acknowledgements."""
-        self._acknowledged = errors
+        self._acknowledged = outcomes
         self._maybe_respond()
 
     def fetched(self, results: dict[_Key, PartitionData]) -> None:
         """Take the results of the fetch."""
-        self._fetched = {**results, **self.errors}
+        self._fetched = {**results, **self.failed}
         self._maybe_respond()
 
     def _maybe_respond(self) -> None:
@@ -368,7 +357,7 @@ class _Answer:
             data.acknowledge_error_code = 0 if error is None else error.code
         nodes: dict[int, Node] = {}
         for key, data in partitions.items():
-            if data.error_code in (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code):
+            if data.error_code in (errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code):
                 data.current_leader = _leader(self._broker, key, nodes, ShareFetchResponse.LeaderIdAndEpoch)
         response.responses = [
             ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=found)
@@ -389,7 +378,7 @@ def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknow
     broker.auth.check_group(request, acls.READ, group_id)
     epoch = body.share_session_epoch
     if epoch == INITIAL_EPOCH:
-        raise InvalidShareSessionEpochError("acknowledgements cannot begin a share session")
+        raise errors.InvalidShareSessionEpochError("acknowledgements cannot begin a share session")
     manager = broker.share_partition_manager
     session = manager.session(ShareSessionKey(group_id, member_id), epoch)
     acknowledgements = {
@@ -398,10 +387,10 @@ def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknow
         for partition in topic.partitions
     }
 
-    def acknowledged(errors: dict[_Key, BrokerError | None]) -> None:
+    def acknowledged(outcomes: dict[_Key, errors.BrokerError | None]) -> None:
         if epoch == FINAL_EPOCH:
             manager.release_session(session, lambda _: None)
-        request.respond(_response(broker, request, group_id, errors))
+        request.respond(_response(broker, request, group_id, outcomes))
 
     acknowledge(
         broker,
@@ -415,16 +404,16 @@ def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknow
 
 
 def _response(
-    broker: Broker, request: Request, group_id: str, errors: dict[_Key, BrokerError | None]
+    broker: Broker, request: Request, group_id: str, outcomes: dict[_Key, errors.BrokerError | None]
 ) -> ShareAcknowledgeResponse:
     nodes: dict[int, Node] = {}
     results = []
-    for key, error in errors.items():
+    for key, error in outcomes.items():
         topic_id, index = key
         result = ShareAcknowledgeResponse.PartitionData(partition_index=index)
         if error is not None:
             result.error_code, result.error_message = error.code, str(error)
-        if isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError)):
+        if isinstance(error, (errors.NotLeaderOrFollowerError, errors.FencedLeaderEpochError)):
             result.current_leader = _leader(broker, key, nodes, ShareAcknowledgeResponse.LeaderIdAndEpoch)
         results.append((topic_id, result))
     return ShareAcknowledgeResponse(
@@ -457,7 +446,7 @@ def handle_describe_share_group_offsets(
     def describe(asked: _AskedGroup, described: Callable[[_Group], None]) -> None:
         try:
             _describe_offsets(broker, request, asked, described)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             described(_Group(group_id=asked.group_id, error_code=error.code, error_message=str(error)))
 
     answer_each(body.groups, describe, lambda groups: request.respond(DescribeShareGroupOffsetsResponse(groups=groups)))
@@ -476,7 +465,7 @@ def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then
             if topic.topic_name in allowed:
                 partitions += [TopicPartition(topic.topic_name, number) for number in topic.partitions]
             else:
-                code = TopicAuthorizationError.code
+                code = errors.TopicAuthorizationError.code
                 failed = [
                     _DescribeShareGroupOffsetsPartition(partition_index=number, error_code=code)
                     for number in topic.partitions
@@ -531,7 +520,7 @@ def handle_alter_share_group_offsets(broker: Broker, request: Request, body: Alt
     }
 
     def altered(codes: Mapping[TopicPartition, int]) -> None:
-        denied = TopicAuthorizationError.code
+        denied = errors.TopicAuthorizationError.code
         responses = [
             _AlterShareGroupOffsetsTopic(
                 topic_name=topic.topic_name,
@@ -567,7 +556,7 @@ def handle_delete_share_group_offsets(broker: Broker, request: Request, body: De
     def deleted(codes: Mapping[str, int]) -> None:
         responses = []
         for name in names:
-            code = codes.get(name, TopicAuthorizationError.code)
+            code = codes.get(name, errors.TopicAuthorizationError.code)
             topic_id = ZERO_UUID if code else broker.metadata_cache.topic_id(name)
             responses.append(_DeleteShareGroupOffsetsTopic(topic_name=name, topic_id=topic_id, error_code=code))
         request.respond(DeleteShareGroupOffsetsResponse(responses=responses))

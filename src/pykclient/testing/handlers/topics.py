@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
@@ -22,17 +21,15 @@ from pykclient.protocol.messages.list_partition_reassignments import (
 )
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.controller.admin_manager import TopicOutcome
 from pykclient.testing.controller.config_manager import topic_entries
+from pykclient.testing.controller.controller_context import ApiError
 from pykclient.testing.controller.state_machines import PREFERRED, UNCLEAN
 from pykclient.testing.handlers import serves
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.request_channel import Request
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.controller.controller_context import ApiError
-    from pykclient.testing.request_channel import Request
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------------
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pykclient.errors import (
-    BrokerError,
-    InvalidProducerEpochError,
-    InvalidRegularExpressionError,
-    InvalidRequestError,
-    OperationNotAttemptedError,
-    ProducerFencedError,
-    TopicAuthorizationError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -25,22 +15,27 @@ from pykclient.protocol.messages.describe_transactions import DescribeTransactio
 from pykclient.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykclient.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing import acls
+from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import answer_each, serves
 from pykclient.testing.log.log_types import AppendOrigin, ProducerIdAndEpoch
+from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER, InitProducerId
-from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD
+from pykclient.testing.transaction.transaction_metadata import BY_NAME, DEAD, TransactionMetadata
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME
 from pykclient.types import TopicPartition
 
-if TYPE_CHECKING:
-    from pykclient.protocol.messages.produce import ProduceResponse
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.request_channel import Request
-    from pykclient.testing.transaction.transaction_metadata import TransactionMetadata
+
+def _told(error_code: int, version: int, tells_fenced_since: int) -> int:
+    """Return the code that clients of a version know for an error."""
+    if error_code == errors.ProducerFencedError.code and version < tells_fenced_since:
+        return errors.InvalidProducerEpochError.code
+    return error_code
+
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------
 
@@ -70,11 +65,10 @@ def handle_init_producer_id(broker: Broker, request: Request, body: InitProducer
         auth.check_cluster(request, acls.IDEMPOTENT_WRITE)
     given = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (given.producer_id == NO_PRODUCER.producer_id) != (given.epoch == NO_PRODUCER.epoch):
-        raise InvalidRequestError("a producer id and its epoch are given together, or neither of them")
+        raise errors.InvalidRequestError("a producer id and its epoch are given together, or neither of them")
 
     def respond(error_code: int, producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch) -> None:
-        if error_code == ProducerFencedError.code and request.api_version < _INIT_PRODUCER_ID_TELLS_FENCED:
-            error_code = InvalidProducerEpochError.code
+        error_code = _told(error_code, request.api_version, _INIT_PRODUCER_ID_TELLS_FENCED)
         request.respond(
             InitProducerIdResponse(
                 error_code=error_code,
@@ -131,9 +125,9 @@ def refuse_add_partitions_to_txn(
     if body.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
     topics = body.v3_and_below_topics
-    errors = {TopicPartition(topic.name, number): code for topic in topics for number in topic.partitions}
+    codes = {TopicPartition(topic.name, number): code for topic in topics for number in topic.partitions}
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_results(topics, errors, _ADD_PARTITIONS_TO_TXN_TELLS_FENCED)
+        results_by_topic_v3_and_below=_results(topics, codes, _ADD_PARTITIONS_TO_TXN_TELLS_FENCED)
     )
 
 
@@ -152,17 +146,17 @@ def handle_add_partitions_to_txn(broker: Broker, request: Request, body: AddPart
             topics=body.v3_and_below_topics,
         )
 
-        def respond(errors: Mapping[TopicPartition, int]) -> None:
+        def respond(codes: Mapping[TopicPartition, int]) -> None:
             request.respond(
-                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, errors, version))
+                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes, version))
             )
 
         _handle(broker, request, transaction, _ADD_PARTITIONS_TO_TXN_CLIENT_VERSION, respond)
         return
 
     def start(one: Transaction, answered: Callable[[TransactionResult], None]) -> None:
-        def respond(errors: Mapping[TopicPartition, int]) -> None:
-            topics = _results(one.topics, errors, version)
+        def respond(codes: Mapping[TopicPartition, int]) -> None:
+            topics = _results(one.topics, codes, version)
             answered(TransactionResult(transactional_id=one.transactional_id, topic_results=topics))
 
         _handle(broker, request, one, _BROKER_VERSION, respond)
@@ -183,12 +177,12 @@ def _handle(
     failed: dict[TopicPartition, int] = {}
     for tp in partitions:
         if tp.topic not in authorized:
-            failed[tp] = TopicAuthorizationError.code
+            failed[tp] = errors.TopicAuthorizationError.code
         elif cache.partition_info(tp) is None:
-            failed[tp] = UnknownTopicOrPartitionError.code
+            failed[tp] = errors.UnknownTopicOrPartitionError.code
     if failed:
         # All or nothing.
-        respond({tp: failed.get(tp, OperationNotAttemptedError.code) for tp in partitions})
+        respond({tp: failed.get(tp, errors.OperationNotAttemptedError.code) for tp in partitions})
         return
     coordinator = broker.transaction_coordinator
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -203,16 +197,13 @@ def _handle(
                 client_version,
                 lambda error_code: respond(dict.fromkeys(partitions, error_code)),
             )
-    except BrokerError as error:
+    except errors.BrokerError as error:
         respond(dict.fromkeys(partitions, error.code))
 
 
-def _results(topics: list[Topic], errors: Mapping[TopicPartition, int], version: int) -> list[TopicResult]:
+def _results(topics: list[Topic], codes: Mapping[TopicPartition, int], version: int) -> list[TopicResult]:
     def code(tp: TopicPartition) -> int:
-        error_code = errors[tp]
-        if error_code == ProducerFencedError.code and version < _ADD_PARTITIONS_TO_TXN_TELLS_FENCED:
-            return InvalidProducerEpochError.code
-        return error_code
+        return _told(codes[tp], version, _ADD_PARTITIONS_TO_TXN_TELLS_FENCED)
 
     return [
         TopicResult(
@@ -242,8 +233,7 @@ def handle_add_offsets_to_txn(broker: Broker, request: Request, body: AddOffsets
     broker.auth.check_group(request, acls.READ, body.group_id)
 
     def respond(error_code: int) -> None:
-        if error_code == ProducerFencedError.code and request.api_version < _ADD_OFFSETS_TO_TXN_TELLS_FENCED:
-            error_code = InvalidProducerEpochError.code
+        error_code = _told(error_code, request.api_version, _ADD_OFFSETS_TO_TXN_TELLS_FENCED)
         request.respond(AddOffsetsToTxnResponse(error_code=error_code))
 
     offsets = TopicPartition(GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(body.group_id))
@@ -255,7 +245,7 @@ def handle_add_offsets_to_txn(broker: Broker, request: Request, body: AddOffsets
             _ADD_OFFSETS_TO_TXN_CLIENT_VERSION,
             respond,
         )
-    except ProducerFencedError as error:
+    except errors.ProducerFencedError as error:
         respond(error.code)
 
 
@@ -275,8 +265,7 @@ def handle_end_txn(broker: Broker, request: Request, body: EndTxnRequest) -> Non
     bumps_epoch = request.api_version >= _BUMPS_EPOCH
 
     def respond(error_code: int, producer: ProducerIdAndEpoch) -> None:
-        if error_code == ProducerFencedError.code and request.api_version < _END_TXN_TELLS_FENCED:
-            error_code = InvalidProducerEpochError.code
+        error_code = _told(error_code, request.api_version, _END_TXN_TELLS_FENCED)
         response = EndTxnResponse(error_code=error_code)
         if bumps_epoch:
             response.producer_id, response.producer_epoch = producer
@@ -293,8 +282,7 @@ def handle_end_txn(broker: Broker, request: Request, body: EndTxnRequest) -> Non
 
 # --- WriteTxnMarkers -------------------------------------------------------------------------------------------------
 
-if TYPE_CHECKING:
-    PartitionResponses = dict[TopicPartition, ProduceResponse.PartitionProduceResponse]
+PartitionResponses = dict[TopicPartition, ProduceResponse.PartitionProduceResponse]
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
@@ -317,7 +305,7 @@ def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], Non
     partitions = [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
     if marker.producer_id < 0 or marker.producer_epoch < 0 or not partitions:
         # Nothing can be written for such a producer. Kafka gives the same error.
-        respond(_result(marker, dict.fromkeys(partitions, UnknownServerError.code)))
+        respond(_result(marker, dict.fromkeys(partitions, errors.UnknownServerError.code)))
         return
     builder = MemoryRecordsBuilder(
         producer_id=marker.producer_id,
@@ -347,7 +335,7 @@ def _write(broker: Broker, marker: Marker, respond: Callable[[MarkerResult], Non
     )
 
 
-def _result(marker: Marker, errors: dict[TopicPartition, int]) -> MarkerResult:
+def _result(marker: Marker, codes: dict[TopicPartition, int]) -> MarkerResult:
     return MarkerResult(
         producer_id=marker.producer_id,
         topics=[
@@ -355,7 +343,7 @@ def _result(marker: Marker, errors: dict[TopicPartition, int]) -> MarkerResult:
                 name=topic.name,
                 partitions=[
                     WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(
-                        partition_index=number, error_code=errors[TopicPartition(topic.name, number)]
+                        partition_index=number, error_code=codes[TopicPartition(topic.name, number)]
                     )
                     for number in topic.partition_indexes
                 ],
@@ -385,7 +373,7 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
     try:
         broker.auth.check_transactional_id(request, acls.DESCRIBE, transactional_id)
         metadata = broker.transaction_coordinator.describe_transaction(transactional_id)
-    except BrokerError as error:
+    except errors.BrokerError as error:
         return _State(transactional_id=transactional_id, error_code=error.code)
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.topic_partitions:
@@ -449,4 +437,4 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as error:
-        raise InvalidRegularExpressionError(f"{text!r} is not a regular expression: {error}") from error
+        raise errors.InvalidRegularExpressionError(f"{text!r} is not a regular expression: {error}") from error

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pykclient.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.record.record_batch import Buffer
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.log.log_types import AbortedTxn, FetchIsolation, OffsetAndEpoch
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.types import TopicPartition
+from pykclient.types import TopicPartition
 
 #: Replica ids of readers that are not replicas (Java: FetchRequest).
 CONSUMER_REPLICA_ID = -1
@@ -112,9 +108,8 @@ def isolation_of(replica_id: int, isolation_level: int) -> str:
     return FetchIsolation.TXN_COMMITTED if isolation_level == 1 else FetchIsolation.HIGH_WATERMARK
 
 
-if TYPE_CHECKING:
-    FetchResults = Sequence[tuple[PartitionFetch, FetchPartitionData]]
-    Key = tuple[UUID | str, int]
+FetchResults = Sequence[tuple[PartitionFetch, FetchPartitionData]]
+Key = tuple[UUID | str, int]
 
 INVALID_SESSION_ID: Final = 0
 
@@ -187,24 +182,20 @@ def _key(fetch: PartitionFetch, *, by_id: bool) -> Key:
     return (fetch.topic_id, index) if by_id else (name, index)
 
 
+@dataclass(eq=False)
 class FetchSession:
     """The partitions of one reader, in the order in which they are read. Thread: loop."""
 
-    def __init__(
-        self,
-        id: int,
-        partitions: dict[Key, CachedPartition],
-        now_ms: int,
-        *,
-        is_from_follower: bool,
-        uses_topic_ids: bool,
-    ) -> None:
-        self.id = id
-        self.partitions = partitions
-        self.created_ms = self.last_used_ms = now_ms
-        self.is_from_follower = is_from_follower
-        self.uses_topic_ids = uses_topic_ids
-        self.epoch = 1
+    id: int
+    partitions: dict[Key, CachedPartition]
+    created_ms: int
+    _: KW_ONLY
+    is_from_follower: bool
+    uses_topic_ids: bool
+    epoch: int = 1
+
+    def __post_init__(self) -> None:
+        self.last_used_ms = self.created_ms
 
     def update(self, fetches: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
         """Apply the changes of a request."""
@@ -307,29 +298,22 @@ class FetchContext:
         return INVALID_SESSION_ID, self.error_code
 
 
+@dataclass(eq=False)
 class FullFetchContext(FetchContext):
     """A request that starts a session. The response contains all its partitions. Thread: loop."""
 
-    def __init__(
-        self,
-        manager: FetchManager,
-        partitions: Sequence[PartitionFetch],
-        *,
-        is_from_follower: bool,
-        uses_topic_ids: bool,
-    ) -> None:
-        super().__init__(partitions)
-        self._manager = manager
-        self._is_from_follower = is_from_follower
-        self._uses_topic_ids = uses_topic_ids
+    _: KW_ONLY
+    manager: FetchManager
+    is_from_follower: bool
+    uses_topic_ids: bool
 
     def update_and_generate_response(self, results: FetchResults) -> tuple[int, int, FetchResults]:
         cached: dict[Key, CachedPartition] = {}
         for fetch, data in results:
-            partition = cached[_key(fetch, by_id=self._uses_topic_ids)] = CachedPartition(fetch)
+            partition = cached[_key(fetch, by_id=self.uses_topic_ids)] = CachedPartition(fetch)
             partition.maybe_update_response(data)
-        session_id = self._manager.create_session(
-            cached, is_from_follower=self._is_from_follower, uses_topic_ids=self._uses_topic_ids
+        session_id = self.manager.create_session(
+            cached, is_from_follower=self.is_from_follower, uses_topic_ids=self.uses_topic_ids
         )
         return session_id, 0, results
 
@@ -397,7 +381,9 @@ class FetchManager:
                 self.cache.remove(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchContext(fetches)
-            return FullFetchContext(self, fetches, is_from_follower=is_from_follower, uses_topic_ids=uses_topic_ids)
+            return FullFetchContext(
+                fetches, manager=self, is_from_follower=is_from_follower, uses_topic_ids=uses_topic_ids
+            )
         session = self.cache.get(session_id)
         if session is None:
             return FetchContext(error_code=FetchSessionIdNotFoundError.code)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from pykclient import errors
+from pykclient.log_context import PrefixLogger
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from pykclient.record.record_batch import NO_TIMESTAMP
-from pykclient.testing.inter_broker_requests import grouped
+from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from pykclient.record.record_batch import NO_TIMESTAMP, Buffer
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager, grouped
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -22,6 +25,8 @@ from pykclient.testing.log.log_types import (
     TimestampAndOffset,
     UnexpectedAppendOffsetError,
 )
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.fetch_session import (
     NO_EPOCH,
     UNKNOWN_OFFSET,
@@ -31,15 +36,6 @@ from pykclient.testing.replica.fetch_session import (
     PartitionFetch,
 )
 from pykclient.types import TopicPartition
-
-if TYPE_CHECKING:
-    from pykclient.log_context import PrefixLogger
-    from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-    from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.log.unified_log import UnifiedLog
 
 #: Earlier than all times of any clock.
 _NEVER_MS: Final = -(1 << 62)

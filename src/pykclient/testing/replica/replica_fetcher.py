@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.protocol.message import Request
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.log.broker_disk import DiskQueue
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.fetch_session import NO_EPOCH, SESSION_ERRORS, FetchPosition, FollowerFetchSession
+from pykclient.testing.replica.partition import Partition
 from pykclient.types import Node, TopicPartition
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.protocol.message import Request
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.log.broker_disk import DiskQueue
-    from pykclient.testing.log.unified_log import UnifiedLog
-    from pykclient.testing.replica.partition import Partition
 
 #: The follower is finding out where its log diverged from the leader's.
 TRUNCATING: Final = "Truncating"

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
-from pykclient import topic_names
-from pykclient.errors import (
-    BrokerError,
-    ControllerMovedError,
-    CorruptRecordError,
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    InvalidRequiredAcksError,
-    InvalidTopicError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
-    StaleBrokerEpochError,
-    UnknownServerError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors, topic_names
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from pykclient.protocol.messages.produce import ProduceResponse
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from pykclient.protocol.wire import ZERO_UUID
+from pykclient.record.record_batch import Buffer
 from pykclient.testing import broker_context
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from pykclient.testing.event_loop import TimerHandle
+from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
 from pykclient.testing.log.broker_disk import BrokerDisk, DiskQueue
-from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation
+from pykclient.testing.log.log_manager import LogManager
+from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation, LogAppendInfo
 from pykclient.testing.log.log_validator import RecordValidationError
+from pykclient.testing.log.producer_state_manager import VerificationState
+from pykclient.testing.log.unified_log import UnifiedLog
+from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.fetch_session import (
     UNKNOWN_OFFSET,
     FetchManager,
@@ -46,21 +37,7 @@ from pykclient.testing.replica.partition import AlterPartitionManager, Partition
 from pykclient.testing.replica.replica_fetcher import InitialFetchState, ReplicaFetcherManager
 from pykclient.types import Node, TopicPartition
 
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.record.record_batch import Buffer
-    from pykclient.testing.broker_context import BrokerContext
-    from pykclient.testing.event_loop import TimerHandle
-    from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
-    from pykclient.testing.log.log_manager import LogManager
-    from pykclient.testing.log.producer_state_manager import VerificationState
-    from pykclient.testing.log.unified_log import UnifiedLog
-    from pykclient.testing.metadata_cache import MetadataCache
-
-
-if TYPE_CHECKING:
-    LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 _NO_EPOCH: Final = -1
 
@@ -112,11 +89,11 @@ class ReplicaStateChanges:
             ControllerMovedError: there is a newer controller.
         """
         if broker_epoch != _NO_EPOCH and broker_epoch < self._broker.epoch:
-            raise StaleBrokerEpochError(
+            raise errors.StaleBrokerEpochError(
                 f"controller {controller_id} means broker epoch {broker_epoch}, it is {self._broker.epoch}"
             )
         if controller_epoch < self._manager.controller_epoch:
-            raise ControllerMovedError(
+            raise errors.ControllerMovedError(
                 f"controller {controller_id} has epoch {controller_epoch}, the latest is "
                 f"{self._manager.controller_epoch}"
             )
@@ -134,7 +111,7 @@ class ReplicaStateChanges:
         """
         request = (controller_epoch, broker_epoch, correlation_id)
         if request < self._latest:
-            raise ControllerMovedError(
+            raise errors.ControllerMovedError(
                 f"request {correlation_id} of the controller comes after its request {self._latest[-1]}"
             )
         self._latest = request
@@ -153,15 +130,15 @@ class ReplicaStateChanges:
             self._delete_strays(request)
         leaders: list[tuple[Partition, LeaderAndIsrState]] = []
         followers: list[tuple[Partition, LeaderAndIsrState]] = []
-        errors: dict[UUID, dict[TopicPartition, int]] = {}
+        codes: dict[UUID, dict[TopicPartition, int]] = {}
         for topic in request.topic_states:
-            of_topic = errors.setdefault(topic.topic_id, {})
+            of_topic = codes.setdefault(topic.topic_id, {})
             for state in topic.partition_states:
                 topic_partition = TopicPartition(topic.topic_name, state.partition_index)
                 of_topic[topic_partition] = 0
                 try:
                     partition = self._accept(topic_partition, topic.topic_id, state)
-                except BrokerError as error:
+                except errors.BrokerError as error:
                     self._log.debug("LEADER_AND_ISR of %s is refused: %s", topic_partition, error)
                     of_topic[topic_partition] = error.code
                     continue
@@ -170,7 +147,7 @@ class ReplicaStateChanges:
             leader.broker_id: Node(leader.broker_id, leader.host_name, leader.port) for leader in request.live_leaders
         }
         failed = self._make_leaders(leaders) | self._make_followers(followers, nodes)
-        for of_topic in errors.values():
+        for of_topic in codes.values():
             for topic_partition in failed.keys() & of_topic.keys():
                 of_topic[topic_partition] = failed[topic_partition]
         return LeaderAndIsrResponse(
@@ -184,7 +161,7 @@ class ReplicaStateChanges:
                         for (name, index), code in of_topic.items()
                     ],
                 )
-                for topic_id, of_topic in errors.items()
+                for topic_id, of_topic in codes.items()
             ]
         )
 
@@ -199,15 +176,17 @@ class ReplicaStateChanges:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
-                raise InconsistentTopicIdError(f"{topic_partition} has topic id {partition.topic_id}, not {topic_id}")
+                raise errors.InconsistentTopicIdError(
+                    f"{topic_partition} has topic id {partition.topic_id}, not {topic_id}"
+                )
             known = partition.leader_epoch, partition.partition_epoch
             if (state.leader_epoch, state.partition_epoch) < known:
-                raise ControllerMovedError(
+                raise errors.ControllerMovedError(
                     f"{topic_partition} has leader epoch {known[0]} and partition epoch {known[1]} already, "
                     f"not {state.leader_epoch} and {state.partition_epoch}"
                 )
         if self._broker.id not in state.replicas:
-            raise UnknownTopicOrPartitionError(f"broker {self._broker.id} is no replica of {topic_partition}")
+            raise errors.UnknownTopicOrPartitionError(f"broker {self._broker.id} is no replica of {topic_partition}")
         if partition is None:
             partition = self._partitions[topic_partition] = Partition(topic_partition, topic_id, self._manager)
             self._topics.setdefault(topic_id, set()).add(topic_partition)
@@ -223,7 +202,7 @@ class ReplicaStateChanges:
             topic_partition = partition.topic_partition
             try:
                 is_new = partition.make_leader(state)
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 self._log.error("Cannot lead %s: %s", topic_partition, error)
                 failed[topic_partition] = error.code
                 continue
@@ -248,7 +227,7 @@ class ReplicaStateChanges:
             try:
                 if partition.make_follower(state):
                     changed.append((partition, state))
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 self._log.error("Cannot follow %s: %s", topic_partition, error)
                 failed[topic_partition] = error.code
                 continue
@@ -256,10 +235,7 @@ class ReplicaStateChanges:
             self._manager.partition_changed(topic_partition)
             if was_leader:
                 self._log.info("Follower of %s in epoch %d", topic_partition, state.leader_epoch)
-                self._manager.on_resignation(topic_partition)
-                coordinator = self._manager.coordinators.get(topic_partition.topic)
-                if coordinator is not None:
-                    coordinator.on_resignation(topic_partition.partition, state.leader_epoch)
+                self._resign(topic_partition, state.leader_epoch)
         fetchers = self._manager.replica_fetcher_manager
         fetchers.remove_fetcher_for_partitions([partition.topic_partition for partition, _ in changed])
         to_fetch = {}
@@ -289,22 +265,22 @@ class ReplicaStateChanges:
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop following, and delete where requested. Raises as ``check_controller``."""
         self.check_controller(request.controller_id, request.controller_epoch, request.broker_epoch)
-        errors: dict[TopicPartition, int] = {}
+        codes: dict[TopicPartition, int] = {}
         for topic in request.topic_states:
             for state in topic.partition_states:
                 topic_partition = TopicPartition(topic.topic_name, state.partition_index)
-                errors[topic_partition] = 0
+                codes[topic_partition] = 0
                 try:
                     self._stop_replica(topic_partition, state.leader_epoch, delete=state.delete_partition)
-                except BrokerError as error:
+                except errors.BrokerError as error:
                     self._log.debug("STOP_REPLICA of %s is refused: %s", topic_partition, error)
-                    errors[topic_partition] = error.code
+                    codes[topic_partition] = error.code
         return StopReplicaResponse(
             partition_errors=[
                 StopReplicaResponse.StopReplicaPartitionError(
                     topic_name=topic_partition.topic, partition_index=topic_partition.partition, error_code=code
                 )
-                for topic_partition, code in errors.items()
+                for topic_partition, code in codes.items()
             ]
         )
 
@@ -317,19 +293,22 @@ class ReplicaStateChanges:
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None and leader_epoch >= 0 and leader_epoch < partition.leader_epoch:
-            raise FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
+            raise errors.FencedLeaderEpochError(f"{topic_partition} has leader epoch {partition.leader_epoch} already")
         self._manager.replica_fetcher_manager.remove_fetcher_for_partitions([topic_partition])
-        coordinator = self._manager.coordinators.get(topic_partition.topic)
         if partition is not None and partition.is_leader:
-            self._manager.on_resignation(topic_partition)
-            if coordinator is not None:
-                coordinator.on_resignation(topic_partition.partition, leader_epoch)
+            self._resign(topic_partition, leader_epoch)
         if delete:
             if partition is not None:
                 self._forget(partition)
             self._log_manager.async_delete(topic_partition)
             self._log.info("%s is deleted", topic_partition)
         self._manager.partition_changed(topic_partition)
+
+    def _resign(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        self._manager.on_resignation(topic_partition)
+        coordinator = self._manager.coordinators.get(topic_partition.topic)
+        if coordinator is not None:
+            coordinator.on_resignation(topic_partition.partition, leader_epoch)
 
     def _forget(self, partition: Partition) -> None:
         del self._partitions[partition.topic_partition]
@@ -346,12 +325,12 @@ _NO_VERIFICATIONS: Final[Mapping[TopicPartition, VerificationState | None]] = {}
 
 #: With all other errors of an append, the response contains the log's start.
 _WITHOUT_LOG_START_OFFSET: Final = (
-    CorruptRecordError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordBatchTooLargeError,
-    RecordTooLargeError,
-    UnknownTopicOrPartitionError,
+    errors.CorruptRecordError,
+    errors.KafkaStorageError,
+    errors.NotLeaderOrFollowerError,
+    errors.RecordBatchTooLargeError,
+    errors.RecordTooLargeError,
+    errors.UnknownTopicOrPartitionError,
 )
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
@@ -360,25 +339,17 @@ PartitionResponse = ProduceResponse.PartitionProduceResponse
 _REQUEST_TIMED_OUT: Final = 7
 
 
+@dataclass(eq=False)
 class DelayedProduce(DelayedOperation):
     """Completes when each written partition has its records on all in-sync replicas, or never can.
 
     ``pending`` is the offset that the high watermark must reach. Thread: loop.
     """
 
-    def __init__(
-        self,
-        timeout_ms: int,
-        manager: ReplicaManager,
-        responses: dict[TopicPartition, PartitionResponse],
-        pending: dict[TopicPartition, int],
-        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
-    ) -> None:
-        super().__init__(timeout_ms)
-        self._manager = manager
-        self._responses = responses
-        self._pending = pending
-        self._respond = respond
+    _manager: ReplicaManager
+    _responses: dict[TopicPartition, PartitionResponse]
+    _pending: dict[TopicPartition, int]
+    _respond: Callable[[dict[TopicPartition, PartitionResponse]], None]
 
     def try_complete(self, key: Hashable | None) -> bool:
         pending = self._pending
@@ -459,7 +430,7 @@ class DelayedFetch(DelayedOperation):
             return self.force_complete()
         try:
             data = partition.fetch_records(params, fetch, fetch.max_bytes, min_one_message=True, update=False)
-        except BrokerError:
+        except errors.BrokerError:
             return self.force_complete()
         if data.diverging_epoch is not None:
             return self.force_complete()
@@ -491,28 +462,23 @@ class DeleteRecordsResult:
         self.low_watermark = -1
 
 
+@dataclass(eq=False)
 class DelayedDeleteRecords(DelayedOperation):
     """Completes when each partition's low watermark has reached the requested offset. Thread: loop."""
 
-    def __init__(
-        self,
-        timeout_ms: int,
-        manager: ReplicaManager,
-        results: dict[TopicPartition, DeleteRecordsResult],
-        respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
-    ) -> None:
-        super().__init__(timeout_ms)
-        self._manager = manager
-        self._results = results
-        self._pending = {topic_partition for topic_partition, result in results.items() if not result.error_code}
-        self._respond = respond
+    _manager: ReplicaManager
+    _results: dict[TopicPartition, DeleteRecordsResult]
+    _respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], None]
+
+    def __post_init__(self) -> None:
+        self._pending = {topic_partition for topic_partition, result in self._results.items() if not result.error_code}
 
     def try_complete(self, key: Hashable | None) -> bool:  # noqa: ARG002 - there are few of these
         for topic_partition in list(self._pending):
             result = self._results[topic_partition]
             try:
                 result.low_watermark = self._manager.get_partition_or_raise(topic_partition).low_watermark()
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 result.fail(error.code)
             if result.error_code or result.low_watermark >= result.requested_offset:
                 self._pending.discard(topic_partition)
@@ -664,8 +630,8 @@ class ReplicaManager:
         if partition is not None:
             return partition, 0
         if self._metadata_cache.partition_info(topic_partition) is not None:
-            return None, NotLeaderOrFollowerError.code
-        return None, UnknownTopicOrPartitionError.code
+            return None, errors.NotLeaderOrFollowerError.code
+        return None, errors.UnknownTopicOrPartitionError.code
 
     def get_partition_or_raise(self, topic_partition: TopicPartition) -> Partition:
         """Return the replica.
@@ -678,11 +644,11 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             if self._disk.offline:
-                raise KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
+                raise errors.KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
             return partition
         if self._metadata_cache.partition_info(topic_partition) is not None:
-            raise NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
-        raise UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
+            raise errors.NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
+        raise errors.UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic, which LEADER_AND_ISR may have announced before UPDATE_METADATA."""
@@ -717,19 +683,15 @@ class ReplicaManager:
         ``transaction_version`` is the generation of transactions that markers belong to.
         """
         if required_acks not in (-1, 0, 1):
-            error = InvalidRequiredAcksError(f"acks can be 0, 1 or -1 (all), not {required_acks}")
+            error = errors.InvalidRequiredAcksError(f"acks can be 0, 1 or -1 (all), not {required_acks}")
             respond({topic_partition: _failed(topic_partition, error) for topic_partition in entries})
             return
-        self.disk_queue.submit(
-            self._append_records,
-            timeout_ms,
-            required_acks,
-            entries,
-            respond,
-            origin,
-            verifications,
-            transaction_version,
-        )
+
+        def append(partition: Partition, records: Buffer) -> LogAppendInfo:
+            token = verifications.get(partition.topic_partition)
+            return partition.append_records_to_leader(records, origin, required_acks, token, transaction_version)
+
+        self.disk_queue.submit(self._append_records, timeout_ms, required_acks, entries, respond, append)
 
     def _append_records(
         self,
@@ -737,19 +699,14 @@ class ReplicaManager:
         required_acks: int,
         entries: Mapping[TopicPartition, Buffer],
         respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
-        origin: str,
-        verifications: Mapping[TopicPartition, VerificationState | None],
-        transaction_version: int,
+        append: Callable[[Partition, Buffer], LogAppendInfo],
     ) -> None:
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, int] = {}
         for topic_partition, records in entries.items():
             try:
-                partition = self.get_partition_or_raise(topic_partition)
-                info = partition.append_records_to_leader(
-                    records, origin, required_acks, verifications.get(topic_partition), transaction_version
-                )
-            except BrokerError as error:
+                info = append(self.get_partition_or_raise(topic_partition), records)
+            except errors.BrokerError as error:
                 responses[topic_partition] = failed = _failed(topic_partition, error)
                 if not isinstance(error, _WITHOUT_LOG_START_OFFSET):
                     failed.log_start_offset = self._log_start_offset(topic_partition)
@@ -838,7 +795,7 @@ class ReplicaManager:
             partition = self.get_partition_or_raise(fetch.topic_partition)
             # The topic was deleted and recreated: the request is for the old one.
             if fetch.topic_id is not partition.topic_id and ZERO_UUID != fetch.topic_id != partition.topic_id:
-                raise UnknownTopicIdError(
+                raise errors.UnknownTopicIdError(
                     f"{fetch.topic_partition} has topic id {partition.topic_id}, not {fetch.topic_id}"
                 )
             if self.replica_selector is not None and params.client_metadata is not None:
@@ -853,7 +810,7 @@ class ReplicaManager:
                         preferred_read_replica=preferred,
                     )
             return partition.fetch_records(params, fetch, max_bytes, min_one_message=min_one_message, update=update)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             return FetchPartitionData(error.code)
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -874,10 +831,10 @@ class ReplicaManager:
         for topic_partition, offset in offsets.items():
             try:
                 if topic_names.is_internal(topic_partition.topic) and not is_internal:
-                    raise InvalidTopicError(f"records of {topic_partition.topic} cannot be deleted")
+                    raise errors.InvalidTopicError(f"records of {topic_partition.topic} cannot be deleted")
                 partition = self.get_partition_or_raise(topic_partition)
                 low_watermark = partition.delete_records_on_leader(offset)
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 results[topic_partition] = DeleteRecordsResult(-1, error.code)
             else:
                 requested = partition.local_log_or_raise().high_watermark if offset < 0 else offset
@@ -932,9 +889,9 @@ class ReplicaManager:
         return response
 
 
-def _failed(topic_partition: TopicPartition, error: BrokerError) -> PartitionResponse:
+def _failed(topic_partition: TopicPartition, error: errors.BrokerError) -> PartitionResponse:
     # The client gets the text of an expected error. The text of a bug in the broker goes only to the log.
-    message = None if isinstance(error, UnknownServerError) else str(error)
+    message = None if isinstance(error, errors.UnknownServerError) else str(error)
     return PartitionResponse(
         index=topic_partition.partition, error_code=error.code, base_offset=-1, error_message=message
     )

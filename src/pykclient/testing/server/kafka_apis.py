@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerError, UnsupportedVersionError
+from pykclient.network.frames import BytesLike
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import RequestHeader
+from pykclient.protocol.message import Request as RequestMessage, Response
 from pykclient.protocol.wire import Reader
+from pykclient.testing.broker import Broker
+from pykclient.testing.faults import Faults
 from pykclient.testing.handlers import ApiVersionManager, handler
 from pykclient.testing.handlers.cluster_metadata import unsupported_version_response
-from pykclient.testing.request_channel import Request, RequestRecord
-
-if TYPE_CHECKING:
-    from pykclient.network.frames import BytesLike
-    from pykclient.protocol.message import Request as RequestMessage, Response
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.faults import Faults
-    from pykclient.testing.request_channel import History
+from pykclient.testing.request_channel import History, Request, RequestRecord
 
 
 class KafkaApis:

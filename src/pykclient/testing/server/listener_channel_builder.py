@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from pykclient.network.authenticator import PlaintextAuthenticator
+from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
 from pykclient.network.channel_builders import (
     Authenticators,
     ChannelBuilder,
@@ -14,25 +15,19 @@ from pykclient.network.channel_builders import (
     PlaintextTransports,
     Transports,
 )
+from pykclient.network.frames import MemoryPool
+from pykclient.network.kafka_channel import KafkaChannel
+from pykclient.network.selectable import SocketAddress
+from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
+from pykclient.network.transport_layer import TransportLayer
+from pykclient.testing.config import ClusterConfig
+from pykclient.testing.delegation_tokens import DelegationTokens
+from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.release_profiles import ReleaseProfile
+from pykclient.testing.security import Security
 from pykclient.testing.server.sasl_server_authenticator import SaslServerAuthenticator
 from pykclient.testing.standard_authorizer import SslPrincipalMapper, SslSession
-
-if TYPE_CHECKING:
-    import socket
-
-    from pykclient.network.authenticator import Authenticator
-    from pykclient.network.frames import MemoryPool
-    from pykclient.network.kafka_channel import KafkaChannel
-    from pykclient.network.selectable import SocketAddress
-    from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
-    from pykclient.network.transport_layer import TransportLayer
-    from pykclient.testing.config import ClusterConfig
-    from pykclient.testing.delegation_tokens import DelegationTokens
-    from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.security import Security
-
 
 #: The names of this machine that a client may connect to.
 _OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -77,9 +72,9 @@ def _builder(
 ) -> ChannelBuilder:
     authenticators: Authenticators = NoAuthenticators()
     if security.uses_sasl:
-        authenticators = SaslServerAuthenticators(security, config, loop, tokens)
+        authenticators = _by_sasl(security, config, loop, tokens)
     elif security.has_principals:
-        authenticators = SslServerAuthenticators(config)
+        authenticators = _by_certificate(config)
     transports = _tls(security, config) if security.uses_tls else PlaintextTransports()
     return DefaultChannelBuilder(transports, authenticators)
 
@@ -107,11 +102,11 @@ class SslServerAuthenticator(PlaintextAuthenticator):
         return self._session
 
 
-class SslServerAuthenticators:
-    """Authenticators for the connections of one listener with TLS that asks for certificates. Thread: loop."""
+class _ServerAuthenticators:
+    """Authenticators for the connections of one listener. Thread: loop."""
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self._mapper = SslPrincipalMapper(config.broker_config["ssl.principal.mapping.rules"])
+    def __init__(self, new: Callable[[TransportLayer], Authenticator]) -> None:
+        self._new = new
 
     def new_authenticator(
         self,
@@ -119,42 +114,32 @@ class SslServerAuthenticators:
         address: SocketAddress | None,  # noqa: ARG002
         transport: TransportLayer,
     ) -> Authenticator:
+        return self._new(transport)
+
+    def close(self) -> None:
+        """Do nothing, as there are no resources."""
+
+
+def _by_certificate(config: ClusterConfig) -> _ServerAuthenticators:
+    mapper = SslPrincipalMapper(config.broker_config["ssl.principal.mapping.rules"])
+
+    def new(transport: TransportLayer) -> Authenticator:
         tls = cast("SslTransportLayer", transport)
-        return SslServerAuthenticator(SslSession(lambda: tls.peer_certificate, self._mapper))
+        return SslServerAuthenticator(SslSession(lambda: tls.peer_certificate, mapper))
 
-    def close(self) -> None:
-        """Do nothing, as there are no resources."""
+    return _ServerAuthenticators(new)
 
 
-class SaslServerAuthenticators:
-    """Authenticators for the connections of one listener. Thread: loop."""
-
-    def __init__(
-        self, security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]
-    ) -> None:
-        self._security = security
-        self._tokens = tokens
-        self._config = config
-        self._loop = loop
-        self._versions = ApiVersionManager(
-            ReleaseProfile.of(config.release or ReleaseProfile.CURRENT),
-            bool(config.broker_config["unstable.api.versions.enable"]),
+def _by_sasl(
+    security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]
+) -> _ServerAuthenticators:
+    versions = ApiVersionManager(
+        ReleaseProfile.of(config.release or ReleaseProfile.CURRENT),
+        bool(config.broker_config["unstable.api.versions.enable"]),
+    )
+    max_reauth_ms = config.broker_config["connections.max.reauth.ms"]
+    return _ServerAuthenticators(
+        lambda _: SaslServerAuthenticator(
+            security, config.credentials, versions, lambda: loop.wall_ms, max_reauth_ms, tokens()
         )
-
-    def new_authenticator(
-        self,
-        id: str,  # noqa: ARG002 - the seam's signature
-        address: SocketAddress | None,  # noqa: ARG002
-        transport: TransportLayer,  # noqa: ARG002
-    ) -> Authenticator:
-        return SaslServerAuthenticator(
-            self._security,
-            self._config.credentials,
-            self._versions,
-            lambda: self._loop.wall_ms,
-            self._config.broker_config["connections.max.reauth.ms"],
-            self._tokens(),
-        )
-
-    def close(self) -> None:
-        """Do nothing, as there are no resources."""
+    )

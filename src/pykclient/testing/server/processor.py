@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pykclient.errors import IllegalStateError, RemoteProtocolError
 from pykclient.log_context import LogContext
-from pykclient.network.frames import NetworkSend
+from pykclient.network.authenticator import Session
+from pykclient.network.frames import BytesLike, Frame, NetworkSend
 from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
 from pykclient.protocol.wire import Reader
+from pykclient.testing.broker import Broker
+from pykclient.testing.event_loop import EventLoop
+from pykclient.testing.memory_network import LinkPolicy
 from pykclient.testing.request_channel import ANONYMOUS, Request
-
-if TYPE_CHECKING:
-    from pykclient.network.authenticator import Session
-    from pykclient.network.frames import BytesLike, Frame
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.event_loop import EventLoop
-    from pykclient.testing.memory_network import LinkPolicy
-    from pykclient.types import Node
+from pykclient.types import Node
 
 NOT_MUTED: Final = "NOT_MUTED"
 
@@ -100,7 +97,9 @@ class Connection:
     host: str
     party: str | None
     last_used_ms: int
-    endpoints: Mapping[int, Node] | None = None  # the advertised addresses, if there are proxies
+    endpoints: Mapping[int, Node] | None  # the advertised addresses, if there are proxies
+    uses_sasl: bool
+    has_principal: bool  # True if the session names the client
     client_id: str | None = ""  # the client id from which the party was derived
     state: str = NOT_MUTED
     #: Waiting requests, and when they have arrived over the link.
@@ -112,8 +111,6 @@ class Connection:
     relaying: NetworkSend | None = None  # a response from the outbox that the socket did not take at once
     sending: NetworkSend | None = None  # a response that the socket did not take at once
     serving: bool = False
-    uses_sasl: bool = False
-    has_principal: bool = False  # True if the session names the client
     unread: bool = False  # True if the selector does not read it
 
 
@@ -160,16 +157,14 @@ class Processor:
             sock.close()
             return
         self._next_id += 1
-        connection = Connection(f"{broker.id}-{host}-{self._next_id}", broker, host, party, self._loop.now_ms)
+        id = f"{broker.id}-{host}-{self._next_id}"
+        connection = Connection(id, broker, host, party, self._loop.now_ms, endpoints, uses_sasl, has_principal)
         try:
             self._selector.register(connection.id, sock)
         except OSError as error:
             self._log.debug("A connection from %s was gone before it was accepted: %s", host, error)
             sock.close()
             return
-        connection.endpoints = endpoints
-        connection.uses_sasl = uses_sasl
-        connection.has_principal = has_principal
         self._connections[connection.id] = connection
 
     def _has_room(self, broker: Broker, host: str) -> bool:

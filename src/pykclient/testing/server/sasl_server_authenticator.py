@@ -8,42 +8,34 @@ import hmac
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from pykclient import errors
 from pykclient.network.authenticator import oauth_bearer, sasl_client, scram
 from pykclient.network.authenticator.scram import ClientFirst, ScramCredential
+from pykclient.network.frames import BytesLike, Frame
 from pykclient.protocol.api_keys import ApiKeys
-from pykclient.protocol.headers import encode_response, parse_request_header
+from pykclient.protocol.headers import RequestHeader, encode_response, parse_request_header
+from pykclient.protocol.message import Response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykclient.protocol.wire import Reader
 from pykclient.testing.delegation_tokens import DelegationToken, DelegationTokens
+from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.handlers.cluster_metadata import api_versions_response, unsupported_version_response
 from pykclient.testing.security import Security, UserCredentials, ValidToken
 
-if TYPE_CHECKING:
-    from pykclient.network.frames import BytesLike, Frame
-    from pykclient.protocol.headers import RequestHeader
-    from pykclient.protocol.message import Response
-    from pykclient.testing.handlers import ApiVersionManager
 
-
-class SaslServer(Protocol):
+class SaslServer:
     """The server's side of one exchange. Thread: loop."""
 
-    @property
-    def user(self) -> str | None:
-        """The authenticated user; None before the exchange has succeeded."""
-
-    @property
-    def expiry_ms(self) -> int | None:
-        """The wall clock time at which the credentials expire, if they do."""
-
-    @property
-    def uses_token(self) -> bool:
-        """True if the client authenticated with a delegation token."""
+    #: The authenticated user; None before the exchange has succeeded.
+    user: str | None = None
+    #: The wall clock time at which the credentials expire, if they do.
+    expiry_ms: int | None = None
+    #: True if the client authenticated with a delegation token.
+    uses_token: bool = False
 
     def evaluate(self, response: bytes) -> bytes:
         """Return the next challenge, or the outcome.
@@ -51,6 +43,7 @@ class SaslServer(Protocol):
         Raises:
             SaslAuthenticationError: the client is refused. The message is sent to the client.
         """
+        raise NotImplementedError
 
 
 def new_sasl_server(
@@ -69,15 +62,11 @@ def new_sasl_server(
     return ScramSaslServer(mechanism, credentials, tokens)
 
 
-class PlainSaslServer:
+class PlainSaslServer(SaslServer):
     """Compares the password (Java: PlainSaslServer). Thread: loop."""
-
-    uses_token: bool = False
 
     def __init__(self, security: Security) -> None:
         self._security = security
-        self.user: str | None = None
-        self.expiry_ms: int | None = None
 
     def evaluate(self, response: bytes) -> bytes:
         try:
@@ -95,7 +84,7 @@ class PlainSaslServer:
         return b""
 
 
-class ScramSaslServer:
+class ScramSaslServer(SaslServer):
     """Verifies the client's proof, and sends the server's (Java: ScramSaslServer). Thread: loop."""
 
     def __init__(self, mechanism: str, credentials: UserCredentials, tokens: DelegationTokens | None = None) -> None:
@@ -106,18 +95,12 @@ class ScramSaslServer:
         self._first: ClientFirst | None = None
         self._credential: ScramCredential | None = None
         self._server_first = ""
-        self.user: str | None = None
-        self.expiry_ms: int | None = None
 
     def evaluate(self, response: bytes) -> bytes:
         try:
             return self._begin(response) if self._first is None else self._end(self._first, response)
         except ValueError as error:
             raise errors.SaslAuthenticationError(f"Authentication failed: Invalid SCRAM message: {error}") from None
-
-    @property
-    def uses_token(self) -> bool:
-        return self._token is not None
 
     def _refused(self) -> errors.SaslAuthenticationError:
         return errors.SaslAuthenticationError(
@@ -163,21 +146,18 @@ class ScramSaslServer:
         if self._token is None:
             self.user = first.username
         else:
+            self.uses_token = True
             self.user = self._token.owner.partition(":")[2]
             self.expiry_ms = self._token.expiry_ms
         return b"v=" + scram.encoded(scram.sign(self._mechanism, kept.server_key, message)).encode()
 
 
-class OAuthBearerSaslServer:
+class OAuthBearerSaslServer(SaslServer):
     """Validates the token (Java: OAuthBearerSaslServer). Thread: loop."""
-
-    uses_token: bool = False
 
     def __init__(self, validate: Callable[[str], ValidToken]) -> None:
         self._validate = validate
         self._problem: str | None = None
-        self.user: str | None = None
-        self.expiry_ms: int | None = None
 
     def evaluate(self, response: bytes) -> bytes:
         if self._problem is not None:

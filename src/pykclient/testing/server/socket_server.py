@@ -9,22 +9,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.selector import Selector, SelectorConfig
+from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
+from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.memory_network import MemoryNetwork, MemorySelector, MemorySocket
+from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork, MemorySelector, MemorySocket
 from pykclient.testing.server.listener_channel_builder import ListenerChannelBuilder
 from pykclient.testing.server.processor import Processor
 from pykclient.types import Node
-
-if TYPE_CHECKING:
-    from pykclient.testing.broker import Broker
-    from pykclient.testing.delegation_tokens import DelegationTokens
-    from pykclient.testing.memory_network import LinkPolicy
 
 
 class MemoryServer:
