@@ -524,15 +524,13 @@ class EmbeddedCluster:
         Raises:
             IllegalArgumentError: the broker has no proxy.
         """
-        try:
-            if not isinstance(broker, int):
-                raise KeyError
-            return self.config.advertised_host, self._now_running().port_behind_proxy(broker)
-        except KeyError:
+        server = self._now_running().server
+        assert server is not None
+        port = server.port_behind_proxy(broker) if isinstance(broker, int) else None
+        if port is None:
             named = sorted(self.config.proxies)
-            raise errors.IllegalArgumentError(
-                f"no proxy was named for broker {shown(broker)}, only for {named}"
-            ) from None
+            raise errors.IllegalArgumentError(f"no proxy was named for broker {shown(broker)}, only for {named}")
+        return self.config.advertised_host, port
 
     @property
     def broker_ids(self) -> list[int]:
@@ -852,15 +850,6 @@ class _Running:
         self.faults = EmbeddedFaults(self.cluster, self.thread)
         self.server = server
         return server
-
-    def port_behind_proxy(self, broker: int) -> int:
-        """Return the port for a broker's proxy.
-
-        Raises:
-            KeyError: the broker has no proxy.
-        """
-        assert self.server is not None
-        return self.server.port_behind_proxy(broker)
 
     def raise_failure(self) -> None:
         """Raise the first failure on the cluster's thread since the last call."""

@@ -12,30 +12,7 @@ from functools import partial
 from typing import Final
 
 from pykclient import errors
-from pykclient.testing.acls import (
-    ALL,
-    ALL_USERS,
-    ALLOW,
-    ALTER,
-    ALTER_CONFIGS,
-    CLUSTER,
-    CLUSTER_NAME,
-    DELETE,
-    DENY,
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    GROUP,
-    LITERAL,
-    READ,
-    SUPPORTED_OPERATIONS,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WILDCARD,
-    WRITE,
-    AclBinding,
-    AclBindingFilter,
-    bindings_of,
-)
+from pykclient.testing import acls
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import CoordinationClient
@@ -133,8 +110,8 @@ class SslSession:
 
 #: The operations of ACLs that also allow another operation. ACLs that deny have no such effect.
 _IMPLIED_BY: Final = {
-    DESCRIBE: frozenset((DESCRIBE, READ, WRITE, DELETE, ALTER)),
-    DESCRIBE_CONFIGS: frozenset((DESCRIBE_CONFIGS, ALTER_CONFIGS)),
+    acls.DESCRIBE: frozenset((acls.DESCRIBE, acls.READ, acls.WRITE, acls.DELETE, acls.ALTER)),
+    acls.DESCRIBE_CONFIGS: frozenset((acls.DESCRIBE_CONFIGS, acls.ALTER_CONFIGS)),
 }
 
 #: A resource that nobody has named, for which only the rules for super users and for all resources count.
@@ -145,27 +122,31 @@ class StandardAuthorizer:
     """Authorizes operations by the ACLs of a cluster. Thread: loop."""
 
     def __init__(
-        self, acls: Iterable[AclBinding] = (), *, super_users: Collection[str] = (), allow_without_acls: bool = False
+        self,
+        bindings: Iterable[acls.AclBinding] = (),
+        *,
+        super_users: Collection[str] = (),
+        allow_without_acls: bool = False,
     ) -> None:
         """Load the ACLs. ``allow_without_acls`` is the decision about resources without any ACL."""
         self._super_users = frozenset(super_users)
         self._without_acls = allow_without_acls
-        self._acls: dict[AclBinding, None] = {}
+        self._acls: dict[acls.AclBinding, None] = {}
         # By type and name of the resource.
-        self._literal: dict[tuple[int, str], list[AclBinding]] = {}
-        self._prefixed: dict[tuple[int, str], list[AclBinding]] = {}
-        for acl in acls:
+        self._literal: dict[tuple[int, str], list[acls.AclBinding]] = {}
+        self._prefixed: dict[tuple[int, str], list[acls.AclBinding]] = {}
+        for acl in bindings:
             self.add(acl)
 
     # --- the ACLs ----------------------------------------------------------------------------------------------------
 
-    def add(self, acl: AclBinding) -> None:
+    def add(self, acl: acls.AclBinding) -> None:
         """Add an ACL; one that exists already has no effect."""
         if acl not in self._acls:
             self._acls[acl] = None
             self._index(acl).setdefault((acl.resource_type, acl.resource_name), []).append(acl)
 
-    def remove(self, acl: AclBinding) -> bool:
+    def remove(self, acl: acls.AclBinding) -> bool:
         """Remove an ACL; return whether there was one."""
         if acl not in self._acls:
             return False
@@ -176,12 +157,12 @@ class StandardAuthorizer:
             del index[key]
         return True
 
-    def acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+    def matching(self, wanted: acls.AclBindingFilter) -> list[acls.AclBinding]:
         """Return the ACLs that match a filter."""
         return [acl for acl in self._acls if wanted.matches(acl)]
 
-    def _index(self, acl: AclBinding) -> dict[tuple[int, str], list[AclBinding]]:
-        return self._literal if acl.pattern_type == LITERAL else self._prefixed
+    def _index(self, acl: acls.AclBinding) -> dict[tuple[int, str], list[acls.AclBinding]]:
+        return self._literal if acl.pattern_type == acls.LITERAL else self._prefixed
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -194,15 +175,15 @@ class StandardAuthorizer:
         for acl in self._acls_of(resource_type, name):
             has_acls = True
             if _applies(acl, principal, host, operation):
-                if acl.permission == DENY:
+                if acl.permission == acls.DENY:
                     return False
                 allowed = True
         return allowed if has_acls else self._without_acls
 
-    def _acls_of(self, resource_type: int, name: str) -> Iterable[AclBinding]:
+    def _acls_of(self, resource_type: int, name: str) -> Iterable[acls.AclBinding]:
         yield from self._literal.get((resource_type, name), ())
-        if name != WILDCARD:
-            yield from self._literal.get((resource_type, WILDCARD), ())
+        if name != acls.WILDCARD:
+            yield from self._literal.get((resource_type, acls.WILDCARD), ())
         if self._prefixed:
             for size in range(1, len(name) + 1):
                 yield from self._prefixed.get((resource_type, name[:size]), ())
@@ -216,15 +197,15 @@ class StandardAuthorizer:
         for acl in self._acls:
             if (
                 acl.resource_type == resource_type
-                and acl.host in (WILDCARD, host)
-                and acl.principal in (ALL_USERS, principal)
-                and acl.operation in (ALL, operation)
+                and acl.host in (acls.WILDCARD, host)
+                and acl.principal in (acls.ALL_USERS, principal)
+                and acl.operation in (acls.ALL, operation)
             ):
-                names = denied if acl.permission == DENY else allowed
-                names[acl.pattern_type != LITERAL].add(acl.resource_name)
-        if WILDCARD in denied[False]:
+                names = denied if acl.permission == acls.DENY else allowed
+                names[acl.pattern_type != acls.LITERAL].add(acl.resource_name)
+        if acls.WILDCARD in denied[False]:
             return False
-        if WILDCARD in allowed[False]:
+        if acls.WILDCARD in allowed[False]:
             return True
         return any(
             not (is_prefix is False and name in denied[False])
@@ -234,12 +215,12 @@ class StandardAuthorizer:
         )
 
 
-def _applies(acl: AclBinding, principal: str, host: str, operation: int) -> bool:
-    if acl.principal not in (ALL_USERS, principal) or acl.host not in (WILDCARD, host):
+def _applies(acl: acls.AclBinding, principal: str, host: str, operation: int) -> bool:
+    if acl.principal not in (acls.ALL_USERS, principal) or acl.host not in (acls.WILDCARD, host):
         return False
-    if acl.operation in (ALL, operation):
+    if acl.operation in (acls.ALL, operation):
         return True
-    return acl.permission == ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
+    return acl.permission == acls.ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
 
 
 # Kafka's texts.
@@ -280,7 +261,7 @@ class AuthHelper:
         Raises:
             ClusterAuthorizationError: it is not allowed.
         """
-        if not self.authorize(request, operation, CLUSTER, CLUSTER_NAME):
+        if not self.authorize(request, operation, acls.CLUSTER, acls.CLUSTER_NAME):
             raise errors.ClusterAuthorizationError(CLUSTER_DENIED)
 
     def check_topic(self, request: Request, operation: int, topic: str) -> None:
@@ -289,7 +270,7 @@ class AuthHelper:
         Raises:
             TopicAuthorizationError: it is not allowed.
         """
-        if not self.authorize(request, operation, TOPIC, topic):
+        if not self.authorize(request, operation, acls.TOPIC, topic):
             raise errors.TopicAuthorizationError(TOPIC_DENIED)
 
     def check_group(self, request: Request, operation: int, group_id: str) -> None:
@@ -298,7 +279,7 @@ class AuthHelper:
         Raises:
             GroupAuthorizationError: it is not allowed.
         """
-        if not self.authorize(request, operation, GROUP, group_id):
+        if not self.authorize(request, operation, acls.GROUP, group_id):
             raise errors.GroupAuthorizationError(GROUP_DENIED)
 
     def check_transactional_id(self, request: Request, operation: int, transactional_id: str) -> None:
@@ -307,7 +288,7 @@ class AuthHelper:
         Raises:
             TransactionalIdAuthorizationError: it is not allowed.
         """
-        if not self.authorize(request, operation, TRANSACTIONAL_ID, transactional_id):
+        if not self.authorize(request, operation, acls.TRANSACTIONAL_ID, transactional_id):
             raise errors.TransactionalIdAuthorizationError(TRANSACTIONAL_ID_DENIED)
 
     @staticmethod
@@ -332,11 +313,11 @@ class AuthHelper:
             or authorizer.authorize_by_resource_type(request.principal, request.client_host, operation, resource_type)
         )
 
-    def authorized_operations(self, request: Request, resource_type: int, name: str = CLUSTER_NAME) -> int:
+    def authorized_operations(self, request: Request, resource_type: int, name: str = acls.CLUSTER_NAME) -> int:
         """Return the operations with a resource that are allowed, as a bit field (KIP-430)."""
         return sum(
             1 << operation
-            for operation in SUPPORTED_OPERATIONS[resource_type]
+            for operation in acls.SUPPORTED_OPERATIONS[resource_type]
             if self.authorize(request, operation, resource_type, name)
         )
 
@@ -347,23 +328,23 @@ class AclStore:
     def __init__(self, service: CoordinationService, config: ClusterConfig) -> None:
         """Store the ACLs that the cluster begins with, as the only ones."""
         self._service = service
-        for acl in dict.fromkeys(bindings_of(config.acls or ())):
+        for acl in dict.fromkeys(acls.bindings_of(config.acls or ())):
             self._create(acl)
 
-    def _nodes(self) -> dict[AclBinding, str]:
+    def _nodes(self) -> dict[acls.AclBinding, str]:
         """Return the paths of all ACLs, the oldest first."""
         paths = [f"{znodes.ACLS}/{name}" for name in self._service.get_children(znodes.ACLS)]
         return {decode_acl(self._service.get_data(path)[0]): path for path in paths}
 
-    def add(self, acl: AclBinding) -> None:
+    def add(self, acl: acls.AclBinding) -> None:
         """Add an ACL; one that exists already has no effect."""
         if acl not in self._nodes():
             self._create(acl)
 
-    def _create(self, acl: AclBinding) -> None:
+    def _create(self, acl: acls.AclBinding) -> None:
         self._service.create(znodes.ACL_PREFIX, encode_acl(acl), sequential=True)
 
-    def remove(self, acl: AclBinding) -> None:
+    def remove(self, acl: acls.AclBinding) -> None:
         """Remove an ACL, if it exists."""
         path = self._nodes().get(acl)
         if path is not None:
@@ -380,7 +361,7 @@ class AclCache:
     def __init__(self, coordination: CoordinationClient, config: ClusterConfig) -> None:
         self._coordination = coordination
         self._authorizer: StandardAuthorizer | None = None
-        self._known: dict[str, AclBinding] = {}  # by the name of the node
+        self._known: dict[str, acls.AclBinding] = {}  # by the name of the node
         if config.acls is not None:
             self._authorizer = StandardAuthorizer(
                 super_users=config.super_users,
@@ -412,12 +393,12 @@ class AclCache:
 _FIELDS: Final = ("resourceType", "resourceName", "patternType", "principal", "host", "operation", "permissionType")
 
 
-def encode_acl(acl: AclBinding) -> bytes:
+def encode_acl(acl: acls.AclBinding) -> bytes:
     """Encode an ACL with the names of Kafka's AccessControlEntryRecord."""
     return znodes.encode(dict(zip(_FIELDS, acl, strict=True)))
 
 
-def decode_acl(data: bytes) -> AclBinding:
+def decode_acl(data: bytes) -> acls.AclBinding:
     """Decode what ``encode_acl`` has encoded."""
     record = znodes.decode(data)
-    return AclBinding(*(record[field] for field in _FIELDS))
+    return acls.AclBinding(*(record[field] for field in _FIELDS))

@@ -308,7 +308,7 @@ def test_truncation_offset_follows_epochs_of_the_leader() -> None:
 
 
 def test_invalid_fetch_state_changes_are_refused() -> None:
-    state = PartitionFetchState(UUID(int=1), 0, 0, None, TRUNCATING)
+    state = PartitionFetchState(UUID(int=1), 0, 0, -1, TRUNCATING)
     with pytest.raises(IllegalStateError, match="Truncating to OutOfRange"):
         state.move(OUT_OF_RANGE)
     state.move(FETCHING)

@@ -78,7 +78,7 @@ def test_authorizer_decides_like_java() -> None:
                 rng.choice((1, acl.permission)),
             )
             lines.append(_line("count", *wanted))
-            ours.append(str(len(authorizer.acls(wanted))))
+            ours.append(str(len(authorizer.matching(wanted))))
     source = Path(__file__).with_name("AuthorizerOracle.java")
     javas = run_java(source, stdin="\n".join(lines).encode()).decode().split()
     asked = [line for line in lines if line.split("\t")[0] in ("ask", "any", "count")]
@@ -98,4 +98,4 @@ def test_removed_acl_has_no_effect() -> None:
         assert authorizer.remove(acl)
         assert not authorizer.remove(acl)
         assert not authorizer.authorize("User:alice", "::1", READ, TOPIC, "a")
-        assert authorizer.acls(AclBindingFilter(1, None, 1, None, None, 1, 1)) == []
+        assert authorizer.matching(AclBindingFilter(1, None, 1, None, None, 1, 1)) == []

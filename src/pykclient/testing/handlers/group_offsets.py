@@ -236,11 +236,7 @@ def _respond_one(request: Request, group: Group) -> None:
                     name=topic.name,
                     partitions=[
                         OffsetFetchResponse.OffsetFetchResponsePartition(
-                            partition_index=one.partition_index,
-                            committed_offset=one.committed_offset,
-                            committed_leader_epoch=one.committed_leader_epoch,
-                            metadata=one.metadata,
-                            error_code=one.error_code,
+                            **{name: getattr(one, name) for name in one.__slots__}
                         )
                         for one in topic.partitions
                     ],

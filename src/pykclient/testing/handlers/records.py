@@ -38,15 +38,7 @@ from pykclient.record.record_batch import (
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import answer_partitions, error_response, serves
-from pykclient.testing.log.log_types import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    ProducerIdAndEpoch,
-)
+from pykclient.testing.log import log_types
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.replica.fetch_session import (
     ClientMetadata,
@@ -276,7 +268,7 @@ def _is_transactional(records: Buffer) -> bool:
 
 def _first_batch(records: Buffer) -> FirstBatch:
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_ID)
-    return FirstBatch(ProducerIdAndEpoch(producer_id, epoch), sequence)
+    return FirstBatch(log_types.ProducerIdAndEpoch(producer_id, epoch), sequence)
 
 
 def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version: int) -> str | None:
@@ -567,12 +559,12 @@ _CONSUMER: Final = -1
 _DEBUGGING_REPLICA: Final = -2
 #: The first versions that allow these values instead of a timestamp.
 _SINCE: Final = {
-    LATEST_TIMESTAMP: 0,
-    EARLIEST_TIMESTAMP: 0,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL_TIMESTAMP: 8,
-    LATEST_TIERED_TIMESTAMP: 9,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+    log_types.LATEST_TIMESTAMP: 0,
+    log_types.EARLIEST_TIMESTAMP: 0,
+    log_types.MAX_TIMESTAMP: 7,
+    log_types.EARLIEST_LOCAL_TIMESTAMP: 8,
+    log_types.LATEST_TIERED_TIMESTAMP: 9,
+    log_types.EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 
 

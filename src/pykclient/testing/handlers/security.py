@@ -301,7 +301,7 @@ def handle_describe_acls(broker: Broker, request: Request, body: DescribeAclsReq
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
             ),
         )
-        for acl in auth.authorizer.acls(_filter(body))
+        for acl in auth.authorizer.matching(_filter(body))
     )
     resources = [
         DescribeAclsResponse.DescribeAclsResource(
@@ -385,7 +385,7 @@ def handle_delete_acls(broker: Broker, request: Request, body: DeleteAclsRequest
     if authorizer is None:
         raise errors.SecurityDisabledError("No Authorizer is configured.")
     broker.check_controller_is_reachable()
-    matching = [authorizer.acls(_filter(wanted)) for wanted in body.filters]
+    matching = [authorizer.matching(_filter(wanted)) for wanted in body.filters]
     for acl in {acl for found in matching for acl in found}:
         broker.cluster.acls.remove(acl)
     results = [

@@ -15,16 +15,7 @@ from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pykclient.record.record_batch import NO_TIMESTAMP, Buffer
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager, grouped
-from pykclient.testing.log.log_types import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    FetchIsolation,
-    LogAppendInfo,
-    OffsetAndEpoch,
-    TimestampAndOffset,
-    UnexpectedAppendOffsetError,
-)
+from pykclient.testing.log import log_types
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.fetch_session import (
@@ -127,6 +118,7 @@ class LeaderAndIsr(NamedTuple):
     partition_epoch: int
 
 
+@dataclass(eq=False)
 class PartitionState:
     """The state of a partition's ISR.
 
@@ -136,19 +128,15 @@ class PartitionState:
     requested change. Thread: loop.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        isr: frozenset[int],
-        maximal_isr: frozenset[int],
-        sent: LeaderAndIsr | None = None,
-        last_committed: PartitionState | None = None,
-    ) -> None:
-        self.kind = kind
-        self.isr = isr
-        self.maximal_isr = maximal_isr
-        self.sent = sent
-        self.last_committed = last_committed or self
+    kind: str
+    isr: frozenset[int]
+    maximal_isr: frozenset[int]
+    sent: LeaderAndIsr | None = None
+    _before: PartitionState | None = None
+
+    @property
+    def last_committed(self) -> PartitionState:
+        return self._before or self
 
     @staticmethod
     def committed(isr: frozenset[int]) -> PartitionState:
@@ -767,7 +755,7 @@ class Partition(PartitionIsr):
         required_acks: int,
         verification: VerificationState | None = None,
         transaction_version: int = 0,
-    ) -> LogAppendInfo:
+    ) -> log_types.LogAppendInfo:
         """Append records from a client or a coordinator; see ``UnifiedLog.append_as_leader``.
 
         Raises:
@@ -783,7 +771,7 @@ class Partition(PartitionIsr):
             self.maybe_increment_leader_hw()
         return info
 
-    def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+    def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> log_types.LogAppendInfo | None:
         """Append records from the leader of ``leader_epoch``; return None if that epoch is over.
 
         Raises:
@@ -795,7 +783,7 @@ class Partition(PartitionIsr):
             return None
         try:
             return log.append_as_follower(records, leader_epoch)
-        except UnexpectedAppendOffsetError as error:
+        except log_types.UnexpectedAppendOffsetError as error:
             if log.log_start_offset != log.log_end_offset or error.last_offset < log.log_end_offset:
                 raise
             # The leader's log begins inside a batch, which DeleteRecords allows; but batches are only fetched as a
@@ -847,11 +835,11 @@ class Partition(PartitionIsr):
         last_stable_offset = log.last_stable_offset
         offset = fetch.fetch_offset
         isolation = params.isolation
-        if isolation == FetchIsolation.LOG_END:
+        if isolation == log_types.FetchIsolation.LOG_END:
             end = log.log_end_offset
         else:
-            end = high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else last_stable_offset
-        if offset == end and offset >= log.log_start_offset and isolation != FetchIsolation.TXN_COMMITTED:
+            end = high_watermark if isolation == log_types.FetchIsolation.HIGH_WATERMARK else last_stable_offset
+        if offset == end and offset >= log.log_start_offset and isolation != log_types.FetchIsolation.TXN_COMMITTED:
             return FetchPartitionData(0, high_watermark, last_stable_offset, log.log_start_offset)
         info = log.read(offset, max_bytes, isolation, min_one_message)
         # A reader that gets the first batch whole does not need the beginning of another one (KIP-74).
@@ -866,7 +854,7 @@ class Partition(PartitionIsr):
             info.aborted_transactions,
         )
 
-    def _diverging_epoch(self, log: UnifiedLog, fetch: PartitionFetch) -> OffsetAndEpoch | None:
+    def _diverging_epoch(self, log: UnifiedLog, fetch: PartitionFetch) -> log_types.OffsetAndEpoch | None:
         """Return where the reader's log diverged from this one; None if it did not.
 
         Raises:
@@ -889,9 +877,9 @@ class Partition(PartitionIsr):
         log = self.log
         if log is None:
             return UNKNOWN_OFFSET
-        if isolation == FetchIsolation.LOG_END:
+        if isolation == log_types.FetchIsolation.LOG_END:
             return log.log_end_offset
-        return log.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else log.last_stable_offset
+        return log.high_watermark if isolation == log_types.FetchIsolation.HIGH_WATERMARK else log.last_stable_offset
 
     def find_preferred_read_replica(self, client: ClientMetadata, fetch_offset: int) -> int | None:
         """Return another broker that the consumer should read from; None if it is this one (KIP-392)."""
@@ -915,7 +903,7 @@ class Partition(PartitionIsr):
 
     def last_offset_for_leader_epoch(
         self, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool
-    ) -> OffsetAndEpoch | None:
+    ) -> log_types.OffsetAndEpoch | None:
         """Return the end of ``leader_epoch``, or of the largest one below it; None if neither is known (KIP-320).
 
         Raises:
@@ -927,7 +915,7 @@ class Partition(PartitionIsr):
 
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation_level: int | None, current_leader_epoch: int, *, fetch_only_from_leader: bool
-    ) -> TimestampAndOffset | None:
+    ) -> log_types.TimestampAndOffset | None:
         """Return the first record at or after ``timestamp``, or None.
 
         A negative ``timestamp`` has a special meaning. Without an ``isolation_level`` the reader is a follower, which
@@ -946,11 +934,13 @@ class Partition(PartitionIsr):
         # A new leader learns from its followers' fetches what is committed. Until it knows everything that its
         # predecessor had committed, the end would seem to go back.
         behind = isolation_level is not None and (self.leader_epoch_start_offset or 0) > log.high_watermark
-        if timestamp == LATEST_TIMESTAMP:
-            found: TimestampAndOffset | None = TimestampAndOffset(NO_TIMESTAMP, end, self.leader_epoch)
+        if timestamp == log_types.LATEST_TIMESTAMP:
+            found: log_types.TimestampAndOffset | None = log_types.TimestampAndOffset(
+                NO_TIMESTAMP, end, self.leader_epoch
+            )
         else:
             found = log.fetch_offset_by_timestamp(timestamp)
-            if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            if timestamp in (log_types.EARLIEST_TIMESTAMP, log_types.EARLIEST_LOCAL_TIMESTAMP):
                 return found
             if found is not None and found.offset < end:
                 return found

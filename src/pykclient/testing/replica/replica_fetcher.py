@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -41,23 +42,21 @@ _MOVES: Final = {
 }
 
 
+@dataclass(eq=False)
 class PartitionFetchState:
     """The progress of a follower: the next ``fetch_offset``, and the leader epoch of the record before it.
 
     The follower does nothing before ``delayed_until_ms``. Thread: loop.
     """
 
-    def __init__(
-        self, topic_id: UUID, fetch_offset: int, current_leader_epoch: int, last_fetched_epoch: int | None, state: str
-    ) -> None:
-        self.topic_id = topic_id
-        self.fetch_offset = fetch_offset
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = NO_EPOCH if last_fetched_epoch is None else last_fetched_epoch
-        self.state = state
-        self.delayed_until_ms = 0
-        #: The end of the leader's log, while OUT_OF_RANGE; None if not known yet.
-        self.leader_end_offset: int | None = None
+    topic_id: UUID
+    fetch_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    state: str
+    delayed_until_ms: int = 0
+    #: The end of the leader's log, while OUT_OF_RANGE; None if not known yet.
+    leader_end_offset: int | None = None
 
     def move(self, state: str) -> None:
         """Change the state.
@@ -157,7 +156,7 @@ class ReplicaFetcherThread:
                 initial.topic_id,
                 log.log_end_offset,
                 initial.current_leader_epoch,
-                epoch,
+                NO_EPOCH if epoch is None else epoch,
                 FETCHING if settled else TRUNCATING,
             )
             self._states[topic_partition] = state

@@ -267,15 +267,9 @@ class SocketServer:
         """Return the cluster's delegation tokens; None if no broker listens any more."""
         return next((broker.cluster.delegation_tokens for broker, _ in self._open.values()), None)
 
-    def port_behind_proxy(self, broker_id: int) -> int:
-        """Return the second port of a broker.
-
-        Raises:
-            KeyError: the broker has no proxy.
-        """
-        if broker_id not in self._proxied:
-            raise KeyError(broker_id)
-        return self._listeners[broker_id][-1].port
+    def port_behind_proxy(self, broker_id: int) -> int | None:
+        """Return the second port of a broker; None if it has no proxy."""
+        return self._listeners[broker_id][-1].port if broker_id in self._proxied else None
 
     def _reserve(self, listener: _Listener) -> None:
         sock = listener.bound_socket()
