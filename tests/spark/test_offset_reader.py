@@ -154,16 +154,16 @@ class TestOnCluster:
             filled.batch(**{f"{side}{by}": filled.json({0: 3, 1: 3, 5: 3})})
 
     def test_bounds_narrow_the_ranges_of_a_batch(self, filled: Topic) -> None:
-        bounds = Bounds(partition_rules=[("EqualTo", False, 0)], offsets=(3, 8))
+        bounds = Bounds(partition_rules=(("EqualTo", False, 0),), first_offset=3, last_offset=8)
         assert filled.batch(bounds) == [(0, 3, 9)]
         # Timestamps move the start, and exclude partitions with older records only. They never move the end.
-        assert filled.batch(Bounds(timestamps_ms=(5_000, 6_000))) == [(0, 4, 10), (1, 1, 4)]
-        assert filled.batch(Bounds(timestamps_ms=(9_500, None))) == [(0, 9, 10)]
-        assert filled.batch(Bounds(timestamps_ms=(9_000, None), offsets=(None, 8))) == [(0, 8, 9), (1, 3, 4)]
+        assert filled.batch(Bounds(first_timestamp_ms=5_000, last_timestamp_ms=6_000)) == [(0, 4, 10), (1, 1, 4)]
+        assert filled.batch(Bounds(first_timestamp_ms=9_500)) == [(0, 9, 10)]
+        assert filled.batch(Bounds(first_timestamp_ms=9_000, last_offset=8)) == [(0, 8, 9), (1, 3, 4)]
         starts = filled.json({0: 6, 1: 0, 2: 0})
-        assert filled.batch(Bounds(timestamps_ms=(5_000, None)), startingOffsets=starts) == [(0, 6, 10), (1, 1, 4)]
-        assert filled.batch(Bounds(timestamps_ms=(-5, None))) == [(0, 2, 10), (1, 0, 4)]
-        assert filled.batch(Bounds(topic_rules=[("StringStartsWith", True, filled.name)])) == []
+        assert filled.batch(Bounds(first_timestamp_ms=5_000), startingOffsets=starts) == [(0, 6, 10), (1, 1, 4)]
+        assert filled.batch(Bounds(first_timestamp_ms=-5)) == [(0, 2, 10), (1, 0, 4)]
+        assert filled.batch(Bounds(topic_rules=(("StringStartsWith", True, filled.name),))) == []
 
     def test_stream_starts_at_the_configured_offsets(self, filled: Topic) -> None:
         assert filled.start() == {0: 10, 1: 4, 2: 0}
@@ -544,7 +544,7 @@ def test_ends_are_requested_before_times() -> None:
 
     consumer: Any = Ordered([{T0: 9, T1: 9}], {T0: 0, T1: 0}, {T0: 6})
     make: Callable[[Mapping[str, object]], Any] = lambda _: consumer  # noqa: E731
-    bounds = Bounds(timestamps_ms=(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000, None))
+    bounds = Bounds(first_timestamp_ms=int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000)
     assert KafkaOffsetReader(options(), MockClock(), make).batch_ranges(bounds) == [OffsetRange(T0, 6, 9)]
     assert order == ["end", "times"]
 

@@ -155,7 +155,7 @@ def test_rows_outside_the_bounds_are_left_out(any_kafka: AnyKafka, topic: str, p
     assert producer.flush(30) == 0
     for first, last in ((20, 40), (None, 40), (20, None), (None, None), (200, None)):
         low, high = (None if bound is None else 1_000_000 + bound for bound in (first, last))
-        task = new_task(any_kafka, columns=("offset",), bounds=Bounds(timestamps_ms=(low, high)))
+        task = new_task(any_kafka, columns=("offset",), bounds=Bounds(first_timestamp_ms=low, last_timestamp_ms=high))
         task = pickle.loads(pickle.dumps(task))
         found = [each for b in read_ranges(task, of(topic, (0, 0, 100)), pool=pool) for each in b["offset"].to_pylist()]
         times = {number: number * 37 % 100 for number in range(100)}

@@ -152,7 +152,9 @@ def test_ignored_columns_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_overwrite_of_a_topic_is_refused() -> None:
     with pytest.raises(IllegalArgumentError, match=r'cannot be overwritten; write with mode\("append"\)'):
         KafkaWriter(options(topic="orders"), columns(value=STRING), overwrite=True)
-    KafkaStreamWriter(options(topic="orders"), columns(value=STRING), overwrite=True)  # as the mode complete asks for
+    given = {"kafka.bootstrap.servers": "localhost:1", "topic": "orders"}
+    stream = WriteOptions.parse(given, streaming=True)
+    KafkaStreamWriter(stream, columns(value=STRING), overwrite=True)  # as the mode complete asks for
 
 
 def test_writers_pickle_and_hide_secrets() -> None:

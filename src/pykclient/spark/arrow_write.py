@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 class ArrowWrite:
     """The result of ``write_arrow``. Pickles. Its ``repr`` shows no settings. Thread: any."""
 
-    __slots__ = ("_config", "_fingerprint", "_topic")
-
     #: The schema of a task's result, for ``mapInArrow``.
     schema = "partition_id int, records long"
 

@@ -53,8 +53,6 @@ Partitions = Mapping[TopicPartition, "UUID | None"]
 class PooledConsumer:
     """A consumer, what is assigned to it, and its positions. Thread: owner."""
 
-    __slots__ = ("config", "consumer", "idle_since_ms", "partitions", "positions", "run")
-
     def __init__(self, config: Mapping[str, object], consumer: AnyConsumer) -> None:
         self.config = config
         self.consumer = consumer

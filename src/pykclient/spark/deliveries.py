@@ -62,8 +62,6 @@ class Deliveries:
     Thread: any.
     """
 
-    __slots__ = ("_first_error", "_futures", "_lock", "_look_at", "failed", "pieces", "sent")
-
     def __init__(self, *, keep_offsets: bool = False) -> None:
         #: With ``keep_offsets``: topic and partition of written rows, with their first and last offset.
         self.pieces: dict[tuple[str, int], tuple[int, int]] | None = {} if keep_offsets else None

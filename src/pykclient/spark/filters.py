@@ -7,6 +7,7 @@ filters are ignored. Spark's own Kafka source pushes no filters down.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ _OPPOSITES = {
 _Rule = tuple[str, bool, Any]
 
 
+@dataclass(frozen=True)
 class Bounds:
     """Bounds outside of which no record matches the filters of a query. They are inclusive; None means unbounded.
 
@@ -57,26 +59,12 @@ class Bounds:
     Pickles. Thread: any (immutable).
     """
 
-    __slots__ = (
-        "_partition_rules",
-        "_topic_rules",
-        "first_offset",
-        "first_timestamp_ms",
-        "last_offset",
-        "last_timestamp_ms",
-    )
-
-    def __init__(
-        self,
-        topic_rules: Iterable[_Rule] = (),
-        partition_rules: Iterable[_Rule] = (),
-        offsets: tuple[int | None, int | None] = (None, None),
-        timestamps_ms: tuple[int | None, int | None] = (None, None),
-    ) -> None:
-        self._topic_rules = tuple(topic_rules)
-        self._partition_rules = tuple(partition_rules)
-        self.first_offset, self.last_offset = offsets
-        self.first_timestamp_ms, self.last_timestamp_ms = timestamps_ms
+    topic_rules: tuple[_Rule, ...] = ()
+    partition_rules: tuple[_Rule, ...] = ()
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Bounds:
@@ -96,12 +84,12 @@ class Bounds:
                 microseconds = [_microseconds(each) for each in _each(value)]
                 if None not in microseconds:
                     times.narrow(kind, negated, tuple(microseconds) if kind == "In" else microseconds[0], 1_000)
-        return cls(topic_rules, partition_rules, (offsets.first, offsets.last), (times.first, times.last))
+        return cls(tuple(topic_rules), tuple(partition_rules), offsets.first, offsets.last, times.first, times.last)
 
     def allows(self, topic_partition: TopicPartition) -> bool:
         """Return True if records of the partition can match."""
-        return _match(self._topic_rules, topic_partition.topic) and _match(
-            self._partition_rules, topic_partition.partition
+        return _match(self.topic_rules, topic_partition.topic) and _match(
+            self.partition_rules, topic_partition.partition
         )
 
     def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -117,27 +105,13 @@ class Bounds:
                 left.append(each._replace(start=start, end=end))
         return left
 
-    def _state(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bounds) and self._state() == other._state()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name.removeprefix('_')}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"Bounds({fields})"
-
-
+@dataclass
 class _Interval:
     """Whole numbers from ``first`` to ``last``, both inclusive; None means unbounded. Thread: owner."""
 
-    __slots__ = ("first", "last")
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.last: int | None = None
+    first: int | None = None
+    last: int | None = None
 
     def narrow(self, kind: str, negated: bool, value: Any, unit: int) -> None:
         """Remove each ``n`` for which ``n * unit`` does not compare to ``value`` as ``kind`` requires."""

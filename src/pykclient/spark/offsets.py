@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pykclient.errors import ConfigError
@@ -36,25 +37,9 @@ class OffsetLimit:
     One of ``EARLIEST``, ``LATEST``, ``SpecificOffsets``, ``SpecificTimestamps`` and ``GlobalTimestamp``. Thread: any.
     """
 
-    __slots__: tuple[str, ...] = ()
-
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._key() == other._key()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"{type(self).__name__}({fields})"
-
 
 class EarliestOffsets(OffsetLimit):
     """The first record of each partition. ``EARLIEST`` is the only instance, even after unpickling."""
-
-    __slots__ = ()
 
     def __reduce__(self) -> str:
         return "EARLIEST"
@@ -64,8 +49,6 @@ class EarliestOffsets(OffsetLimit):
 
 class LatestOffsets(OffsetLimit):
     """The end of each partition. ``LATEST`` is the only instance, even after unpickling."""
-
-    __slots__ = ()
 
     def __reduce__(self) -> str:
         return "LATEST"
@@ -77,33 +60,27 @@ EARLIEST = EarliestOffsets()
 LATEST = LatestOffsets()
 
 
+@dataclass
 class SpecificOffsets(OffsetLimit):
     """An offset for each partition, possibly ``LATEST_OFFSET`` or ``EARLIEST_OFFSET``."""
 
-    __slots__ = ("offsets",)
-
-    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.offsets = dict(offsets)
+    offsets: Mapping[TopicPartition, int]
 
 
+@dataclass
 class SpecificTimestamps(OffsetLimit):
     """In each partition the first record at or after its own timestamp, in milliseconds since the epoch."""
 
-    __slots__ = ("timestamps_ms", "when_none")
-
-    def __init__(self, timestamps_ms: Mapping[TopicPartition, int], when_none: WhenNone = "error") -> None:
-        self.timestamps_ms = dict(timestamps_ms)
-        self.when_none = when_none
+    timestamps_ms: Mapping[TopicPartition, int]
+    when_none: WhenNone = "error"
 
 
+@dataclass
 class GlobalTimestamp(OffsetLimit):
     """In every partition the first record at or after the same timestamp, in milliseconds since the epoch."""
 
-    __slots__ = ("timestamp_ms", "when_none")
-
-    def __init__(self, timestamp_ms: int, when_none: WhenNone = "error") -> None:
-        self.timestamp_ms = timestamp_ms
-        self.when_none = when_none
+    timestamp_ms: int
+    when_none: WhenNone = "error"
 
 
 # --- what crosses to Spark -----------------------------------------------------------------------------------------

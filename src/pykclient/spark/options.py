@@ -171,33 +171,6 @@ class ReadOptions:
     Thread: any (immutable).
     """
 
-    __slots__ = (
-        "_kafka",
-        "columns",
-        "ending",
-        "fail_on_data_loss",
-        "formats",
-        "freeze_heap",
-        "group_id",
-        "include_headers",
-        "is_permissive",
-        "max_offsets_per_trigger",
-        "max_records_per_partition",
-        "max_trigger_delay_ms",
-        "min_offsets_per_trigger",
-        "min_partitions",
-        "notes",
-        "num_retries",
-        "poll_timeout_ms",
-        "push_filters",
-        "records_per_task",
-        "registry",
-        "retry_interval_ms",
-        "starting",
-        "streaming",
-        "topics",
-    )
-
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> ReadOptions:
         """Check ``options`` and their combinations, by the rules of streams or of batches.
@@ -360,24 +333,6 @@ class WriteOptions:
 
     Thread: any (immutable).
     """
-
-    __slots__ = (
-        "_kafka",
-        "auto_register",
-        "by_task",
-        "checkpoint",
-        "delivery",
-        "formats",
-        "freeze_heap",
-        "include_headers",
-        "ledger_topic",
-        "notes",
-        "registry",
-        "restart_budget_ms",
-        "streaming",
-        "topic",
-        "transactional_id_prefix",
-    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, streaming: bool) -> WriteOptions:

@@ -80,8 +80,6 @@ def bulk_config(config: Mapping[str, Any]) -> dict[str, Any]:
 class PooledProducer:
     """A producer and the number of its users. Thread: any, under the pool's lock."""
 
-    __slots__ = ("discarded", "idle_since_ms", "key", "leases", "producer")
-
     def __init__(self, key: Any, producer: KafkaProducer[Any, Any]) -> None:
         self.key = key
         self.producer = producer
@@ -240,8 +238,6 @@ class SharedProducer:
     It pickles as its configuration. Its ``repr`` shows only the servers. Thread: any.
     """
 
-    __slots__ = ("_config", "_entered", "_fingerprint")
-
     def __init__(self, config: Mapping[str, Any], fingerprint: str | None = None) -> None:
         self._config = config
         self._fingerprint = fingerprint
@@ -274,8 +270,6 @@ class LeasedProducer:
 
     It has the methods of KafkaProducer that a task needs. Thread: any.
     """
-
-    __slots__ = ("_deliveries", "_pool", "_pooled", "_producer")
 
     def __init__(self, pool: ProducerPool, config: Mapping[str, Any], fingerprint: str | None) -> None:
         self._pool = pool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock, Timer
 from pykclient.consumer.kafka_consumer import KafkaConsumer
@@ -47,7 +47,7 @@ _CATCH_UP_MS = 1000
 _DIAGNOSIS_MS = 10_000
 
 
-class ReadTask:
+class ReadTask(NamedTuple):
     """The settings that all tasks of a query share, as they are pickled to the executors.
 
     ``columns`` are Spark's names in the order of the schema. A task fails if no records arrive for ``poll_timeout_ms``.
@@ -58,33 +58,13 @@ class ReadTask:
     Thread: any (immutable).
     """
 
-    __slots__ = (
-        "bounds",
-        "columns",
-        "consumer_config",
-        "fail_on_data_loss",
-        "formats",
-        "freeze_heap",
-        "poll_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        consumer_config: Mapping[str, object],
-        columns: Sequence[str],
-        poll_timeout_ms: int = 120_000,
-        fail_on_data_loss: bool = True,
-        bounds: Bounds | None = None,
-        freeze_heap: bool = True,
-        formats: Formats | None = None,
-    ) -> None:
-        self.consumer_config = dict(consumer_config)
-        self.columns = tuple(columns)
-        self.poll_timeout_ms = poll_timeout_ms
-        self.fail_on_data_loss = fail_on_data_loss
-        self.bounds = bounds
-        self.freeze_heap = freeze_heap
-        self.formats = formats
+    consumer_config: Mapping[str, object]
+    columns: tuple[str, ...]
+    poll_timeout_ms: int = 120_000
+    fail_on_data_loss: bool = True
+    bounds: Bounds | None = None
+    freeze_heap: bool = True
+    formats: Formats | None = None
 
     def __repr__(self) -> str:
         return f"ReadTask(columns={','.join(self.columns)})"  # the configuration may contain secrets
@@ -152,21 +132,6 @@ def _is_retry() -> bool:
 
 class _RangeReader:
     """Reads ranges of different partitions with one consumer, in parallel. Thread: owner."""
-
-    __slots__ = (
-        "_bounds",
-        "_clock",
-        "_columns",
-        "_consumer",
-        "_ends",
-        "_partitions",
-        "_pooled",
-        "_ranges",
-        "_run",
-        "_skipped",
-        "_spark_batches",
-        "_task",
-    )
 
     def __init__(
         self,

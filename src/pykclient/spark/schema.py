@@ -73,8 +73,6 @@ class ColumnDecoder(NamedTuple):
 class SparkBatches:
     """Converts batches of ``KafkaConsumer.poll_arrow`` to Spark's schema. Thread: owner."""
 
-    __slots__ = ("_decoders", "_schema", "_topic", "_topics")
-
     def __init__(self, names: tuple[str, ...], decoders: Mapping[str, ColumnDecoder] | None = None) -> None:
         schema = arrow_schema(names)
         self._decoders: dict[str, ColumnDecoder] = {}

@@ -5,7 +5,7 @@ Spark: ConsumerStrategy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pykclient.errors import ConfigError
 from pykclient.spark.java_regex import compile_java_regex
@@ -15,35 +15,27 @@ from pykclient.types import TopicPartition
 class Topics:
     """Base of ``Subscribe``, ``SubscribePattern`` and ``Assign``. Thread: any (immutable)."""
 
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def description(self) -> str:
         """The topics or partitions, as error messages name them."""
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(repr(getattr(self, name)) for name in self.__slots__)})"
 
-
+@dataclass
 class Subscribe(Topics):
     """All partitions of the topics with these names."""
 
-    __slots__ = ("names",)
+    names: tuple[str, ...]
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = tuple(dict.fromkeys(names))
+    def __post_init__(self) -> None:
+        self.names = tuple(dict.fromkeys(self.names))
 
     @property
     def description(self) -> str:
         return f"topic{'s' if len(self.names) > 1 else ''} {', '.join(self.names)}"
 
 
+@dataclass
 class SubscribePattern(Topics):
     """All partitions of topics with a name in which ``pattern``, a Java regular expression, is found anywhere.
 
@@ -51,15 +43,15 @@ class SubscribePattern(Topics):
         ConfigError: It is not a regular expression, or one that Python cannot express.
     """
 
-    __slots__ = ("_regex", "pattern")
+    pattern: str
 
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
+    def __post_init__(self) -> None:
         try:
-            self._regex = compile_java_regex(pattern)
+            self._regex = compile_java_regex(self.pattern)
         except ValueError as error:
             raise ConfigError(
-                f"option subscribePattern must be a regular expression of both Java and Python; in {pattern!r} {error}",
+                "option subscribePattern must be a regular expression of both Java and Python; in "
+                f"{self.pattern!r} {error}",
                 key="subscribePattern",
             ) from None
 
@@ -67,21 +59,19 @@ class SubscribePattern(Topics):
         """Return True if a topic with this name is read."""
         return self._regex.search(topic) is not None
 
-    def __repr__(self) -> str:
-        return f"SubscribePattern({self.pattern!r})"
-
     @property
     def description(self) -> str:
         return f"topics that match {self.pattern!r}"
 
 
+@dataclass
 class Assign(Topics):
     """The given partitions, as far as they exist."""
 
-    __slots__ = ("topic_partitions",)
+    topic_partitions: tuple[TopicPartition, ...]
 
-    def __init__(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        self.topic_partitions = tuple(sorted(topic_partitions))
+    def __post_init__(self) -> None:
+        self.topic_partitions = tuple(sorted(self.topic_partitions))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -64,8 +64,6 @@ def _seed(topic: str) -> int:
 class RepeatedRows:
     """Takes the rows of a task whose batch is committed already. Thread: owner."""
 
-    __slots__ = ("content",)
-
     def __init__(self) -> None:
         self.content = Content(0, 0)
 
@@ -93,8 +91,6 @@ class TransactionalLease:
     A producer cannot be kept for later tasks: the end of its transaction changes its epoch, which only the driver
     learns. Thread: owner.
     """
-
-    __slots__ = ("_content", "_deliveries", "_id", "_producer", "is_two_phase", "transaction")
 
     def __init__(self, config: Mapping[str, Any], id: str, *, two_phase: bool) -> None:
         """Begin a transaction. Raises KafkaError if that fails."""
@@ -170,8 +166,6 @@ class CommittingLease(TransactionalLease):
     ``decide`` runs ``commit_task`` for the rows, and returns the token that is committed. It gets the function that
     performs CommitTask. Thread: owner.
     """
-
-    __slots__ = ("_decide", "_prefix", "_topic", "token")
 
     def __init__(
         self,

@@ -13,12 +13,13 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pykclient.clock import SYSTEM_CLOCK
-from pykclient.errors import ConfigError, IllegalArgumentError, KafkaError
+from pykclient.errors import ConfigError, KafkaError
 from pykclient.spark.sink_driver import BrokerLimits, SinkDriver
 from pykclient.spark.transactional_task import CommittingLease, RepeatedRows, TransactionalLease
 from pykclient.spark.transactions import (
@@ -45,7 +46,6 @@ from pykclient.spark.transactions import (
     transactional_id,
 )
 from pykclient.spark.worker import TaskAttempt, task_attempt
-from pykclient.spark.write_task import KafkaWriteTask
 from pykclient.spark.writer import Writing
 
 if TYPE_CHECKING:
@@ -63,24 +63,23 @@ _DECIDABLE = 0.75
 _MOST_KEPT = 8
 
 
+@dataclass
 class _Kept:
     """The state that one of Spark's processes on the driver keeps for the next micro-batch of a query. Thread: owner.
 
     ``opened`` is the ledger's producer when this process opened its last batch.
     """
 
-    __slots__ = ("driver", "limits", "opened")
-
-    def __init__(self, driver: SinkDriver) -> None:
-        self.driver = driver
-        self.limits: BrokerLimits | None = None
-        self.opened: Producer | None = None
+    driver: SinkDriver
+    limits: BrokerLimits | None = None
+    opened: Producer | None = None
 
 
 #: By the ledger, the prefix and the configuration; the one that was used last comes last.
 _kept: dict[tuple[str, ...], _Kept] = {}
 
 
+@dataclass
 class TransactionMessage(WriterCommitMessage):
     """The result of a task: its transaction if it wrote rows, or the content that it did not write again.
 
@@ -88,39 +87,31 @@ class TransactionMessage(WriterCommitMessage):
     if the task has no transaction that times out. Thread: owner.
     """
 
-    def __init__(
-        self,
-        opened: Opened,
-        opened_ms: int | None,
-        query: str | None,
-        transaction: Transaction | None,
-        repeated: Content | None,
-    ) -> None:
-        self.opened = opened
-        self.opened_ms = opened_ms
-        self.query = query
-        self.transaction = transaction
-        self.repeated = repeated
+    opened: Opened
+    opened_ms: int | None
+    query: str | None
+    transaction: Transaction | None
+    repeated: Content | None
 
 
+@dataclass
 class TokenMessage(WriterCommitMessage):
     """The result of a task that commits its own rows: its token, or the content of a batch that is done.
 
     Both are None if the task has no rows. ``opened`` is what the driver knew when it opened the batch. Thread: owner.
     """
 
-    def __init__(self, opened: Opened, query: str, token: Token | None, repeated: Content | None) -> None:
-        self.opened = opened
-        self.query = query
-        self.token = token
-        self.repeated = repeated
+    opened: Opened
+    query: str
+    token: Token | None
+    repeated: Content | None
 
 
 class _ExactlyOnce(Writing):
     """Base of all writers. Thread: owner."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
         self._opened: Opened | None = None
         self._opened_ms = 0
         self._two_phase = False
@@ -164,11 +155,12 @@ class _ExactlyOnce(Writing):
         while len(_kept) > _MOST_KEPT:
             _kept.pop(next(iter(_kept))).driver.close()
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
         opened, attempt, options = self._opened, task_attempt(), self._options
         assert opened is not None  # this object was pickled
         if options.streaming and task_role(opened, _query_of(attempt), attempt.batch) == REPEATS:
-            return TransactionMessage(opened, None, attempt.query, None, self._repeated(batches))
+            return TransactionMessage(opened, None, attempt.query, None, self._repeated(iterator))
         lease: TransactionalLease | None = None
 
         def begin() -> TransactionalLease:
@@ -177,9 +169,7 @@ class _ExactlyOnce(Writing):
             lease = TransactionalLease(self._config, id, two_phase=self._two_phase)
             return lease
 
-        KafkaWriteTask(
-            self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
-        ).execute(batches)
+        self._execute(iterator, begin)
         if lease is None:
             return TransactionMessage(opened, None, attempt.query, None, None)
         opened_ms = None if lease.is_two_phase else self._opened_ms
@@ -188,9 +178,7 @@ class _ExactlyOnce(Writing):
     def _repeated(self, batches: Iterator[pa.RecordBatch]) -> Content:
         """Return the content of rows that are not written again."""
         rows = RepeatedRows()
-        KafkaWriteTask(self._config, self._options.topic, begin=lambda: rows, encoders=self._encoders()).execute(
-            batches
-        )
+        self._execute(batches, lambda: rows)
         return rows.content
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
@@ -230,16 +218,6 @@ class _ExactlyOnce(Writing):
 class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):
     """Writes a batch query: all of its rows, or none of them. Thread: owner."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        """Raise IllegalArgumentError if the columns cannot be written, or for the save mode ``overwrite``."""
-        if overwrite:
-            raise IllegalArgumentError('a topic cannot be overwritten; write with mode("append")')
-        super().__init__(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
-        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
-        return self._write(iterator)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the rows of all tasks. Raises KafkaError if that failed."""
         self._commit(messages, None)
@@ -251,14 +229,6 @@ class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):
 
 class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, each of them exactly once. Thread: owner."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
-        """Raise IllegalArgumentError if the columns cannot be written."""
-        super().__init__(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
-        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
-        return self._write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the rows of all tasks. Raises KafkaError if that failed; the query then repeats the micro-batch."""
@@ -272,11 +242,7 @@ class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
 class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     """Writes micro-batches whose tasks commit their own rows, each of them exactly once. Thread: owner."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
-        """Raise IllegalArgumentError if the columns cannot be written."""
-        super().__init__(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:  # type: ignore[override]
         """Write one task's rows, in a worker, and commit them. Raises KafkaError if that is not known to be done."""
         opened, attempt, options = self._opened, task_attempt(), self._options
         assert opened is not None  # this object was pickled
@@ -303,9 +269,7 @@ class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
             lease = CommittingLease(self._config, own, tokens_topic(options.ledger_topic), prefix, decide)
             return lease
 
-        KafkaWriteTask(
-            self._config, options.topic, freeze_heap=options.freeze_heap, begin=begin, encoders=self._encoders()
-        ).execute(iterator)
+        self._execute(iterator, begin)
         return TokenMessage(opened, query, None if lease is None else lease.token, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pykclient.errors import IllegalStateError, KafkaError
@@ -338,13 +339,9 @@ def _some_ranges(offsets: Ranges) -> Ranges:
 class Request:
     """Base class of the requests of drivers and tasks."""
 
-    __slots__ = ()
-
 
 class Fence(Request):
     """Get a new epoch for the ledger's producer, which fences all earlier ones. Result: Producer."""
-
-    __slots__ = ()
 
 
 class Read(Request):
@@ -354,89 +351,69 @@ class Read(Request):
     of committed records. So they are waited for.
     """
 
-    __slots__ = ()
 
-
+@dataclass(eq=False)
 class Write(Request):
     """Write an entry with the producer that ``Fence`` has started, or remove it. Result: the Producer for later writes.
 
     ``entry`` is None to remove the query from the ledger.
     """
 
-    __slots__ = ("entry",)
-
-    def __init__(self, entry: Entry | None) -> None:
-        self.entry = entry
+    entry: Entry | None
 
 
+@dataclass(eq=False)
 class End(Request):
     """Commit or abort transactions. Result: one of the outcomes below for each transactional id."""
 
-    __slots__ = ("commit", "transactions")
-
-    def __init__(self, transactions: Sequence[Transaction], commit: bool) -> None:
-        self.transactions = transactions
-        self.commit = commit
+    transactions: Sequence[Transaction]
+    commit: bool
 
 
+@dataclass(eq=False)
 class FindEnded(Request):
     """Find the transactions that are no longer open. Result: the set of their transactional ids."""
 
-    __slots__ = ("transactions",)
-
-    def __init__(self, transactions: Sequence[Transaction]) -> None:
-        self.transactions = transactions
+    transactions: Sequence[Transaction]
 
 
 class FindOpen(Request):
     """Find all open transactions of the query's tasks. Result: a list of Transaction, without rows."""
 
-    __slots__ = ()
-
 
 class FindOwner(Request):
     """Find the ledger's current producer. Result: Producer; None if the coordinator knows none."""
 
-    __slots__ = ()
 
-
+@dataclass(eq=False)
 class ReadTokens(Request):
     """Read all tokens of the prefix from an offset on, also those of aborted or open transactions. Result: TokenLog.
 
     It waits for no transaction. If ``start`` is None, only the end is looked up.
     """
 
-    __slots__ = ("start",)
-
-    def __init__(self, start: int | None) -> None:
-        self.start = start
+    start: int | None
 
 
+@dataclass(eq=False)
 class IsCommitted(Request):
     """Return whether the token at an offset is committed. Waits for transactions that began before it."""
 
-    __slots__ = ("offset",)
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    offset: int
 
 
+@dataclass(eq=False)
 class FenceTask(Request):
     """Fence the producer of a transactional id. Returns once its last transaction has ended, if there is any."""
 
-    __slots__ = ("id",)
-
-    def __init__(self, id: str) -> None:
-        self.id = id
+    id: str
 
 
+@dataclass(eq=False)
 class CommitTask(Request):
     """Write the token in the task's transaction, and commit that."""
 
-    __slots__ = ("token",)
-
-    def __init__(self, token: Token) -> None:
-        self.token = token
+    token: Token
 
 
 #: Outcomes of ``End``: it has ended in this way, now or before; it was ended in the other way; that is not known now;

@@ -49,8 +49,6 @@ class KafkaWriteTask:
     for the first row; ``encoders`` make the bytes of typed columns. Thread: owner.
     """
 
-    __slots__ = ("_begin", "_columns", "_encoders", "_freeze_heap", "_name", "_rows", "_topic")
-
     def __init__(
         self,
         config: Mapping[str, Any],

@@ -13,7 +13,8 @@ idempotent, so its retries write no duplicates. ``transactional_writer`` has the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -27,9 +28,9 @@ from pykclient.spark.write_task import COLUMNS, HEADERS, KEY, PARTITION, TOPIC, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.producer.columns import ColumnEncoder
     from pykclient.spark.formats import WrittenFormat
     from pykclient.spark.options import WriteOptions
+    from pykclient.spark.write_task import Lease
 
 _logger = logging.getLogger(__name__)
 
@@ -82,22 +83,29 @@ def _is_headers(given: DataType) -> bool:
     )
 
 
+@dataclass
 class KafkaWriterCommitMessage(WriterCommitMessage):
     """The result of a task: its partition, its attempt (from 0), and the number of acknowledged records.
 
     Thread: owner.
     """
 
-    def __init__(self, partition_id: int, attempt: int, records: int) -> None:
-        self.partition_id = partition_id
-        self.attempt = attempt
-        self.records = records
+    partition_id: int
+    attempt: int
+    records: int
 
 
 class Writing:
     """Base of all writers. Pickled to the workers. Thread: owner."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Raise IllegalArgumentError if the columns cannot be written, or for a batch with the mode ``overwrite``.
+
+        Spark sets ``overwrite`` for streams with the output mode ``complete``. Each micro-batch then appends all rows
+        of the result, as with Spark's own sink. Spark refuses ``update`` for Python sinks.
+        """
+        if overwrite and not options.streaming:
+            raise IllegalArgumentError('a topic cannot be overwritten; write with mode("append")')
         check_schema(schema, options.topic, options.formats)
         options.log_notes()
         self._options = options
@@ -108,9 +116,14 @@ class Writing:
             self._formats = written_formats(options, schema)
         self._config = bulk_config(options.producer_config())
 
-    def _encoders(self) -> dict[str, ColumnEncoder]:
-        """Return the encoders of typed columns, for one task."""
-        return {column: format.encoder(column) for column, format in self._formats.items()}
+    def _execute(self, batches: Iterator[pa.RecordBatch], begin: Callable[[], Lease] | None = None) -> int:
+        """Write one task's rows with what ``begin`` returns, or a shared producer, and return their number."""
+        encoders = {column: format.encoder(column) for column, format in self._formats.items()}
+        freeze_heap = self._options.freeze_heap
+        task = KafkaWriteTask(
+            self._config, self._options.topic, freeze_heap=freeze_heap, begin=begin, encoders=encoders
+        )
+        return task.execute(batches)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._options!r}>"
@@ -119,13 +132,9 @@ class Writing:
 class _AtLeastOnce(Writing):
     """Base of both writers: writing in a task, and logging of the results. Thread: owner."""
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
-        partition_id, attempt = task_context()
-        task = KafkaWriteTask(
-            self._config, self._options.topic, freeze_heap=self._options.freeze_heap, encoders=self._encoders()
-        )
-        records = task.execute(batches)
-        return KafkaWriterCommitMessage(partition_id, attempt, records)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
+        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
+        return KafkaWriterCommitMessage(*task_context(), self._execute(iterator))
 
     def _tell(self, what: str, messages: Sequence[WriterCommitMessage | None], *, aborted: bool) -> None:
         written = [message for message in messages if isinstance(message, KafkaWriterCommitMessage)]
@@ -146,16 +155,6 @@ class _AtLeastOnce(Writing):
 class KafkaWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Writes a batch query. Thread: owner."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        """Raise IllegalArgumentError if the columns cannot be written, or for the save mode ``overwrite``."""
-        if overwrite:
-            raise IllegalArgumentError('a topic cannot be overwritten; write with mode("append")')
-        super().__init__(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
-        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
-        return self._write(iterator)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log the success of all tasks."""
         self._tell("A write to Kafka", messages, aborted=False)
@@ -167,18 +166,6 @@ class KafkaWriter(_AtLeastOnce, DataSourceArrowWriter):
 
 class KafkaStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query. Thread: owner."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:  # noqa: ARG002
-        """Raise IllegalArgumentError if the columns cannot be written.
-
-        With the output mode ``complete``, for which Spark sets ``overwrite``, each micro-batch appends all rows of the
-        result, as with Spark's own sink. Spark refuses ``update`` for Python sinks.
-        """
-        super().__init__(options, schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
-        """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
-        return self._write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log the success of all tasks."""
