@@ -46,13 +46,14 @@ from pykclient.schema_registry.serde import (
     Plan,
     Registry,
     T,
+    ToDict,
+    converter,
     setting,
 )
 from pykclient.schema_registry.wire import SchemaId
 from pykclient.serialization import SerializationContext
 
 AVRO: Final = "AVRO"
-ToDict = Callable[[Any, SerializationContext], Any]
 
 
 class _Parsed(NamedTuple):
@@ -190,11 +191,9 @@ class _Serializer(BaseSerializer):
             TypeError: ``schema_str`` is of none of these types.
         """
         super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
-        if to_dict is not None and not callable(to_dict):
-            raise ConfigError("to_dict must be callable: to_dict(object, SerializationContext)")
+        self._to_dict = converter("to_dict", to_dict, "object")
+        self._of_model = plain if is_model(schema_str) else None
         self._schema = _given_schema(schema_str)
-        self._to_dict = to_dict
-        self._is_model = is_model(schema_str)
         self._name = _name_in(self._schema)
         self._strict: bool = self._conf["validate.strict"]
         self._allow_default: bool = self._conf["validate.strict.allow.default"]
@@ -208,13 +207,6 @@ class _Serializer(BaseSerializer):
 
     def _codec(self, schema: Schema) -> _Parsed:
         return _parsed(self, schema)
-
-    def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
-        if self._to_dict is None:
-            return plain(obj) if self._is_model else obj
-        if ctx is None:
-            raise TypeError("SerializationContext cannot be None")
-        return self._to_dict(obj, ctx)
 
     def _dumped(self, plan: Plan, value: Any) -> bytes:
         parsed: _Parsed = plan.codec
@@ -276,12 +268,10 @@ class _Deserializer(BaseDeserializer[T]):
             TypeError: ``schema_str`` is of none of these types.
         """
         super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
-        if from_dict is not None and not callable(from_dict):
-            raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
+        self._from_dict = converter("from_dict", from_dict, "value")
         if not isinstance(return_record_name, bool):
             raise ConfigError("return_record_name must be a boolean value")
         self._schema = _given_schema(schema_str)
-        self._from_dict = from_dict
         if from_dict is None and isinstance(schema_str, type) and is_model(schema_str):
             self._make = maker(schema_str)
         self._return_record_name = return_record_name
@@ -344,13 +334,6 @@ class _Deserializer(BaseDeserializer[T]):
         codec: _ReadCodec = plan.codec
         form = codec.writer if plan.is_ruled_first else codec.reader or codec.writer
         return _walker(form.tree, plan)
-
-    def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
-        if self._from_dict is not None:
-            if ctx is None:
-                raise TypeError("SerializationContext cannot be None")
-            return self._from_dict(value, ctx)
-        return value
 
 
 class AvroDeserializer(Blocking[T], _Deserializer[T]):

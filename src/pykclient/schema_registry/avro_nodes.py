@@ -6,13 +6,14 @@ with another schema have another tree, but the same columns. The trees are walke
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
-from collections.abc import Sequence
 from typing import Any, Final
 
 from pykclient.errors import SerializationError
 from pykclient.schema_registry.avro_types import AvroType, branch_for, matches, written_fields
+from pykclient.schema_registry.wire import varint
 
 #: The forms of columns: one bit; so many bytes; bytes of any length; a number of values; named columns.
 BITS, FIXED, BYTES, LIST, STRUCT = range(5)
@@ -25,21 +26,20 @@ ENUM, DECIMAL, RECORD, ARRAY, MAP, UNION, TAGGED_UNION, DEFAULT, FAIL = range(9,
 DEEPEST: Final = 64
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Shape:
     """The shape of a column, and its Arrow type. A struct has named children, a list has one."""
 
-    __slots__ = ("arrow", "children", "form", "names", "symbols", "width")
-
-    def __init__(self, form: int, arrow: Any, width: int = 0) -> None:
-        self.form = form
-        #: The name of the Arrow type, with its parameters.
-        self.arrow: tuple[Any, ...] = arrow
-        self.width = width
-        self.children: list[Shape] = []
-        self.names: list[str] = []
-        self.symbols: list[str] = []
+    form: int
+    #: The name of the Arrow type, with its parameters.
+    arrow: tuple[Any, ...]
+    width: int = 0
+    children: list[Shape] = dataclasses.field(default_factory=list)
+    names: list[str] = dataclasses.field(default_factory=list)
+    symbols: list[str] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Step:
     """One step. ``column`` is the number of its column in the decoder, or -1 to skip the value.
 
@@ -47,16 +47,13 @@ class Step:
     ``data`` is a default's value in Avro. ``text`` says why a value cannot be read.
     """
 
-    __slots__ = ("column", "data", "kind", "mapping", "size", "steps", "text")
-
-    def __init__(self, kind: int, column: int, steps: Sequence[Step] = (), size: int = 0) -> None:
-        self.kind = kind
-        self.column = column
-        self.steps = list(steps)
-        self.size = size
-        self.mapping: list[int] = []
-        self.data = b""
-        self.text = ""
+    kind: int
+    column: int
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    size: int = 0
+    mapping: list[int] = dataclasses.field(default_factory=list)
+    data: bytes = b""
+    text: str = ""
 
 
 _TIMES: Final[dict[tuple[str, str | None], tuple[Any, ...]]] = {
@@ -331,13 +328,7 @@ _SKIPS: Final = {
 
 def zigzag(number: int) -> bytes:
     """Return a number as Avro's int or long."""
-    number = number << 1 ^ number >> 63
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    return varint(number << 1 ^ number >> 63)
 
 
 def encoded(of: AvroType, default: Any) -> bytes:

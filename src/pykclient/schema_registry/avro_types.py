@@ -4,6 +4,7 @@ places where the bytes of a record are damaged.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -24,60 +25,45 @@ PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset(("bytes",)),
     "bytes": frozenset(("string",)),
 }
-_MISSING: Final = object()
+_RULES: Final = "confluent:rules"
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class AvroField:
     """A field of a record. ``has_default`` distinguishes a default of null from no default."""
 
-    __slots__ = ("aliases", "default", "has_default", "name", "rules", "type")
-
-    def __init__(self, name: str, type: AvroType, aliases: tuple[str, ...], default: Any) -> None:
-        self.name = name
-        self.type = type
-        self.aliases = aliases
-        self.has_default = default is not _MISSING
-        self.default = None if default is _MISSING else default
-        #: The property ``confluent:rules``.
-        self.rules: Any = None
+    name: str
+    type: AvroType
+    aliases: tuple[str, ...] = ()
+    has_default: bool = False
+    default: Any = None
+    #: The property ``confluent:rules``.
+    rules: Any = None
 
 
+@dataclasses.dataclass(eq=False, slots=True, repr=False)
 class AvroType:
     """A type. A recursive record contains itself. Compared by identity."""
 
-    __slots__ = (
-        "aliases",
-        "branches",
-        "default",
-        "fields",
-        "items",
-        "kind",
-        "logical",
-        "name",
-        "precision",
-        "rules",
-        "scale",
-        "size",
-        "symbols",
-    )
+    kind: str
+    #: The full name of a record, an enum or a fixed type.
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    logical: str | None = None
+    precision: int = 0
+    scale: int = 0
+    fields: list[AvroField] = dataclasses.field(default_factory=list)
+    #: The property ``confluent:rules`` of a record.
+    rules: Any = None
+    branches: list[AvroType] = dataclasses.field(default_factory=list)
+    symbols: list[str] = dataclasses.field(default_factory=list)
+    default: str | None = None
+    size: int = 0
+    #: The element type of an array or a map.
+    items: AvroType = dataclasses.field(init=False)
 
-    def __init__(self, kind: str, name: str = "") -> None:
-        self.kind = kind
-        #: The full name of a record, an enum or a fixed type.
-        self.name = name
-        self.aliases: tuple[str, ...] = ()
-        self.logical: str | None = None
-        self.precision = 0
-        self.scale = 0
-        self.fields: list[AvroField] = []
-        #: The property ``confluent:rules`` of a record.
-        self.rules: Any = None
-        #: The element type of an array or a map.
-        self.items: AvroType = self
-        self.branches: list[AvroType] = []
-        self.symbols: list[str] = []
-        self.default: str | None = None
-        self.size = 0
+    def __post_init__(self) -> None:
+        self.items = self
 
     def __str__(self) -> str:
         if self.kind == "union":
@@ -144,11 +130,9 @@ class _Parser:
         self._known[full] = made
         if kind == "record":
             for row in given.get("fields", ()):
-                default = row.get("default", _MISSING)
-                field = AvroField(row["name"], self.parse(row["type"], inner), tuple(row.get("aliases", ())), default)
-                field.rules = row.get("confluent:rules")
-                made.fields.append(field)
-            made.rules = given.get("confluent:rules")
+                of, aliases, rules = self.parse(row["type"], inner), tuple(row.get("aliases", ())), row.get(_RULES)
+                made.fields.append(AvroField(row["name"], of, aliases, "default" in row, row.get("default"), rules))
+            made.rules = given.get(_RULES)
         elif kind == "enum":
             made.symbols = list(given["symbols"])
             made.default = given.get("default")
@@ -212,8 +196,10 @@ def named_schemas(schema: Schema, resolve: Callable[[str, int], Schema]) -> dict
     return found
 
 
-def referenced(schema: Schema, resolve: Callable[[str, int], Schema]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the schemas referenced by one, each once, innermost first."""
+def referenced(
+    schema: Schema, resolve: Callable[[str, int], Schema], is_known: Callable[[str], bool] = lambda _: False
+) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the schemas referenced by one, each once, innermost first; without known ones."""
     seen: set[tuple[str, int]] = set()
 
     def visit(of: Schema) -> Iterator[tuple[str, str]]:
@@ -221,7 +207,7 @@ def referenced(schema: Schema, resolve: Callable[[str, int], Schema]) -> Iterato
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:
                 raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
-            if (subject, version) in seen:
+            if (subject, version) in seen or is_known(name):
                 continue
             seen.add((subject, version))
             target = resolve(subject, version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pykclient.implementation import use_compiled
@@ -19,50 +20,35 @@ CONSTANT, BIT, INTEGER, FIXED, TEXT, REST, DECIMAL, RECORD, LIST, TAGGED = range
 #: Why a value does not fit.
 NULL, SEVERAL, TOO_LARGE, DAMAGED = range(4)
 
+_NOTHING: Final = memoryview(b"")
 _INTS: Final = {4: struct.Struct("=i"), 8: struct.Struct("=q")}
 
 
+@dataclass(eq=False, slots=True)
 class Part:
     """A column to be written, or a part of one: its buffers and its form. Thread: any, as nothing writes to it.
 
     Row ``i`` is at ``first + i`` in the buffers. ``offsets`` are of int32 or int64.
     """
 
-    __slots__ = (
-        "children",
-        "data",
-        "first",
-        "kind",
-        "length",
-        "null",
-        "offsets",
-        "source",
-        "target",
-        "validity",
-        "where",
-        "width",
-        "written",
-    )
-
-    def __init__(self, kind: int, length: int = 0, first: int = 0, width: int = 0) -> None:
-        self.kind = kind
-        self.length = length
-        self.first = first
-        #: The bytes of a number or a fixed value; of a DECIMAL, those in Avro, or 0 if it has a length there.
-        self.width = width
-        #: One bit per value; None if none is null.
-        self.validity: memoryview | None = None
-        self.offsets: memoryview | None = None
-        self.data = memoryview(b"")
-        self.children: Sequence[Part] = ()
-        #: The bytes for null; None if null does not fit.
-        self.null: bytes | None = None
-        #: The bytes before each value: the number of a union's branch. Of a constant, all bytes.
-        self.written = b""
-        #: For messages: the field, and both types.
-        self.where = ""
-        self.source = ""
-        self.target = ""
+    kind: int
+    length: int = 0
+    first: int = 0
+    #: The bytes of a number or a fixed value; of a DECIMAL, those in Avro, or 0 if it has a length there.
+    width: int = 0
+    #: One bit per value; None if none is null.
+    validity: memoryview | None = None
+    offsets: memoryview | None = None
+    data: memoryview = _NOTHING
+    children: Sequence[Part] = ()
+    #: The bytes for null; None if null does not fit.
+    null: bytes | None = None
+    #: The bytes before each value: the number of a union's branch. Of a constant, all bytes.
+    written: bytes = b""
+    #: For messages: the field, and both types.
+    where: str = ""
+    source: str = ""
+    target: str = ""
 
 
 class UnfitError(Exception):

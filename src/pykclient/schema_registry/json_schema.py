@@ -35,13 +35,14 @@ from pykclient.schema_registry.serde import (
     Plan,
     Registry,
     T,
+    ToDict,
+    converter,
     setting,
 )
 from pykclient.schema_registry.wire import SchemaId
 from pykclient.serialization import SerializationContext
 
 JSON: Final = "JSON"
-ToDict = Callable[[Any, SerializationContext], Any]
 
 _INLINE: Final = "confluent:rules"
 _VALIDATE: Final[tuple[ConfigKey, ...]] = (setting("validate", Type.BOOLEAN, True, "Check values against the schema."),)
@@ -190,11 +191,9 @@ class _Serializer(BaseSerializer):
             TypeError: ``schema_str`` is of none of these types.
         """
         super().__init__(schema_registry_client, conf, rule_registry, rule_conf)
-        if to_dict is not None and not callable(to_dict):
-            raise ConfigError("to_dict must be callable: to_dict(object, SerializationContext)")
+        self._to_dict = converter("to_dict", to_dict, "object")
+        self._of_model = json_plain if is_model(schema_str) else None
         self._schema = _given_schema(schema_str)
-        self._to_dict = to_dict
-        self._is_model = is_model(schema_str)
         self._encode = json_encode or _encoder()
         given = None if self._schema is None else json.loads(self._schema.schema_str or "null")
         self._name = given.get("title") if isinstance(given, dict) else None
@@ -208,13 +207,6 @@ class _Serializer(BaseSerializer):
 
     def _codec(self, schema: Schema) -> ParsedJson:
         return parsed_json(schema, self._resolve)
-
-    def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
-        if self._to_dict is None:
-            return json_plain(obj) if self._is_model else obj
-        if ctx is None:
-            raise TypeError("SerializationContext cannot be None")
-        return self._to_dict(obj, ctx)
 
     def _dumped(self, plan: Plan, value: Any) -> bytes:
         if self._conf["validate"]:
@@ -273,9 +265,7 @@ class _Deserializer(BaseDeserializer[T]):
         if schema_registry_client is None and (self._schema is None or self._schema.references):
             what = "not provided" if self._schema is None else "a Schema instance with references"
             raise ConfigError(f'schema_registry_client must be provided if "schema_str" is {what}')
-        if from_dict is not None and not callable(from_dict):
-            raise ConfigError("from_dict must be callable: from_dict(value, SerializationContext)")
-        self._from_dict = from_dict
+        self._from_dict = converter("from_dict", from_dict, "value")
         if from_dict is None and isinstance(schema_str, type) and is_model(schema_str):
             self._make = json_maker(schema_str)
         self._decode = json_decode or json.loads
@@ -321,13 +311,6 @@ class _Deserializer(BaseDeserializer[T]):
             return None
         return _walker(plan.codec.ruled if plan.is_ruled_first else plan.codec.checked, plan.ruled)
 
-    def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
-        if self._from_dict is not None:
-            if ctx is None:
-                raise TypeError("SerializationContext cannot be None")
-            return self._from_dict(value, ctx)
-        return value
-
 
 class JSONDeserializer(Blocking[T], _Deserializer[T]):
     """Reads JSON and checks it against its schema. A deserializer of clients, or ``deserializer(data, ctx)``."""
@@ -367,6 +350,13 @@ def _all_of(parsed: ParsedJson, place: JsonPlace, value: Any) -> Iterator[JsonPl
                     yield from _all_of(parsed, place.at(one), value)
 
 
+def _property(places: list[JsonPlace], name: str) -> list[JsonPlace]:
+    """Return what the schemas of an object say about a property."""
+    return [
+        place.at(place.schema["properties"][name]) for place in places if name in place.schema.get("properties", ())
+    ]
+
+
 def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]:
     """Return what yields the parts of a value that have rules in the schema's text."""
 
@@ -378,12 +368,7 @@ def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]
             for rule in inline_rules(place.schema.get(_INLINE)):
                 yield path, rule, value
         for name, item in value.items() if isinstance(value, dict) else ():
-            inner = [
-                place.at(place.schema["properties"][name])
-                for place in flat
-                if name in place.schema.get("properties", ())
-            ]
-            yield from checks(inner, item, f"{path}.{name}" if path else name)
+            yield from checks(_property(flat, name), item, f"{path}.{name}" if path else name)
         items = [place.at(place.schema["items"]) for place in flat if "items" in place.schema]
         for number, item in enumerate(value if isinstance(value, list) else ()):
             yield from checks(items, item, f"{path}[{number}]")
@@ -398,12 +383,7 @@ def _walker(parsed: ParsedJson, schema: Schema | None) -> FieldWalk:
         if isinstance(value, dict) and any("properties" in place.schema for place in flat):
             changed = dict(value)
             for name in value:
-                inner = [
-                    place.at(place.schema["properties"][name])
-                    for place in flat
-                    if name in place.schema.get("properties", ())
-                ]
-                if inner:
+                if inner := _property(flat, name):
                     where = f"{path}.{name}"
                     given = [one.schema.get("confluent:tags", ()) for one in inner if isinstance(one.schema, dict)]
                     tags = frozenset(tag for some in given for tag in some) | outer_tags(schema, where)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.avro_types import referenced
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import (
     FieldTransform,
@@ -60,41 +61,14 @@ def _field(name: str, number: int, kind: str, label: str = "OPTIONAL") -> dict[s
 
 
 #: Files that every reader has, and the modules of Python that describe them.
-_WELL_KNOWN: Final = (
-    *(
-        f"google.protobuf.{name}_pb2"
-        for name in (
-            "any",
-            "source_context",
-            "type",
-            "api",
-            "descriptor",
-            "duration",
-            "empty",
-            "field_mask",
-            "struct",
-            "timestamp",
-            "wrappers",
-        )
-    ),
-    *(
-        f"google.type.{name}_pb2"
-        for name in (
-            "calendar_period",
-            "color",
-            "date",
-            "datetime",
-            "dayofweek",
-            "expr",
-            "fraction",
-            "latlng",
-            "money",
-            "month",
-            "postal_address",
-            "quaternion",
-            "timeofday",
-        )
-    ),
+_WELL_KNOWN: Final = tuple(
+    f"google.{package}.{name}_pb2"
+    for package, names in (
+        ("protobuf", "any source_context type api descriptor duration empty field_mask struct timestamp wrappers"),
+        ("type", "calendar_period color date datetime dayofweek expr fraction latlng money month"),
+        ("type", "postal_address quaternion timeofday"),
+    )
+    for name in names.split()
 )
 
 
@@ -429,7 +403,7 @@ def file_of(schema: Schema, resolve: Callable[[str, int], Schema]) -> Any:
     """
     pool = _pool()
     try:
-        for name, text in _imports(schema, resolve, set()):
+        for name, text in referenced(schema, resolve, _is_built_in):
             pool.Add(_file(name, text))
         file = _file("default", schema.schema_str or "")
         pool.Add(file)
@@ -452,20 +426,6 @@ def message_class(file: Any, indexes: Sequence[int]) -> Any:
         descriptor = messages[index]
         messages = list(descriptor.nested_types)
     return load("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
-
-
-def _imports(schema: Schema, resolve: Callable[[str, int], Schema], seen: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of all files that a schema imports, each once, the innermost first."""
-    for reference in schema.references or ():
-        name, subject, version = reference.name, reference.subject, reference.version
-        if name is None or subject is None or version is None:
-            raise SerializationError(f"a reference needs a name, a subject and a version, not {reference}")
-        if name in seen or _is_built_in(name):
-            continue
-        seen.add(name)
-        target = resolve(subject, version)
-        yield from _imports(target, resolve, seen)
-        yield name, target.schema_str or ""
 
 
 def _file(name: str, text: str) -> Any:
@@ -544,16 +504,6 @@ def protobuf_to_decimal(value: Any) -> decimal.Decimal:
     return decimal.Decimal((int(number < 0), digits, -value.scale))
 
 
-class _Tags:
-    """The tags of fields: those of Confluent's option ``field_meta``, and those of the schema's metadata."""
-
-    def __init__(self, schema: Schema | None) -> None:
-        self._schema = schema
-
-    def __call__(self, field: Any) -> frozenset[str]:
-        return frozenset(_meta(field.GetOptions(), "field").tags) | outer_tags(self._schema, field.full_name)
-
-
 def _meta(options: Any, kind: str) -> Any:
     """Return Confluent's options of a message or a field."""
     given = _own_message(f"google.protobuf.{kind.title()}Options")()
@@ -604,7 +554,9 @@ def _inline_checks(descriptor: Any) -> Callable[[Any], Iterator[InlineCheck]] | 
 
 
 def _walker(schema: Schema | None) -> FieldWalk:
-    tags_of = _Tags(schema)
+    def tags_of(field: Any) -> frozenset[str]:
+        """Return the tags in Confluent's option ``field_meta``, and those in the schema's metadata."""
+        return frozenset(_meta(field.GetOptions(), "field").tags) | outer_tags(schema, field.full_name)
 
     def each(field: Any, value: Any, change: FieldTransform, tags: frozenset[str]) -> Any:
         if field.message_type is not None:

@@ -16,6 +16,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pykclient.errors import SerializationError
@@ -70,53 +71,26 @@ class MustWaitError(RuleError):
         self.fetch = fetch
 
 
+@dataclass(eq=False, slots=True)
 class RuleContext:
     """The message, schemas and mode that a rule is executed with."""
 
-    __slots__ = (
-        "conf",
-        "may_wait",
-        "registry",
-        "rule",
-        "rule_mode",
-        "rules",
-        "ser_ctx",
-        "source",
-        "subject",
-        "target",
-        "walk",
-    )
-
-    def __init__(
-        self,
-        rule: Rule,
-        rule_mode: RuleMode,
-        subject: str,
-        ser_ctx: SerializationContext | None,
-        source: Schema | None,
-        target: Schema | None,
-        walk: FieldWalk | None,
-        rules: Sequence[Rule] = (),
-        registry: SchemaRegistryClient | None = None,
-        conf: Mapping[str, Any] | None = None,
-        may_wait: bool = True,
-    ) -> None:
-        self.rule = rule
-        #: All rules of the step, in the order in which they are executed.
-        self.rules = rules
-        #: The client of the schemas' registry.
-        self.registry = registry
-        #: The serializer's ``rule_conf``: settings for executors.
-        self.conf = conf or {}
-        #: False in an event loop: an executor that must wait raises MustWaitError instead.
-        self.may_wait = may_wait
-        self.rule_mode = rule_mode
-        self.subject = subject
-        self.ser_ctx = ser_ctx
-        self.source = source
-        self.target = target
-        #: None where the message's format has no fields that can be walked.
-        self.walk = walk
+    rule: Rule
+    rule_mode: RuleMode
+    subject: str
+    ser_ctx: SerializationContext | None
+    source: Schema | None
+    target: Schema | None
+    #: None where the message's format has no fields that can be walked.
+    walk: FieldWalk | None
+    #: All rules of the step, in the order in which they are executed.
+    rules: Sequence[Rule] = ()
+    #: The client of the schemas' registry.
+    registry: SchemaRegistryClient | None = None
+    #: The serializer's ``rule_conf``: settings for executors.
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    #: False in an event loop: an executor that must wait raises MustWaitError instead.
+    may_wait: bool = True
 
     def get_parameter(self, name: str) -> str | None:
         """Return a parameter of the rule, or the property of that name in the schema's metadata."""
@@ -701,7 +675,7 @@ class RuleRunner:
         for rule in rules:
             override = self._registry.get_override(rule.type or "")
             context = RuleContext(
-                rule, mode, subject, ctx, source, target, walk, rules, self._client, self._conf, may_wait
+                rule, mode, subject, ctx, source, target, walk, rules, self._client, self._conf or {}, may_wait
             )
             executor = self._registry.get_executor(rule.type or "")
             if executor is None:

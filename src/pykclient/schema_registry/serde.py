@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic
@@ -52,8 +53,10 @@ else:
 
     T = TypeVar("T")
 
+S = TypeVar("S", bound="BaseSerde")
 Registry = SchemaRegistryClient | AsyncSchemaRegistryClient
 Strategy = Callable[..., str | None]
+ToDict = Callable[[Any, SerializationContext], Any]
 
 #: What registries answer that have no association for a topic, or no associations at all.
 _NO_ASSOCIATION: Final = frozenset((404, *range(40401, 40500)))
@@ -179,45 +182,41 @@ class AssociatedNameStrategy:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def _setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
+def setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
+    """Return a setting of serializers or deserializers."""
     return ConfigKey(name, type, default, None, Importance.MEDIUM, doc, extension=True, named=True)
 
 
 _BOTH: Final = (
-    _setting("use.latest.version", Type.BOOLEAN, False, "Use the latest version of the subject."),
-    _setting("use.latest.with.metadata", Type.CLASS, None, "Use the latest version with these metadata properties."),
-    _setting("subject.name.strategy", Type.CLASS, None, "A function that returns the subject."),
-    _setting("subject.name.strategy.type", Type.STRING, None, "TOPIC, RECORD, TOPIC_RECORD or ASSOCIATED."),
-    _setting("subject.name.strategy.conf", Type.CLASS, None, "Settings of ASSOCIATED."),
+    setting("use.latest.version", Type.BOOLEAN, False, "Use the latest version of the subject."),
+    setting("use.latest.with.metadata", Type.CLASS, None, "Use the latest version with these metadata properties."),
+    setting("subject.name.strategy", Type.CLASS, None, "A function that returns the subject."),
+    setting("subject.name.strategy.type", Type.STRING, None, "TOPIC, RECORD, TOPIC_RECORD or ASSOCIATED."),
+    setting("subject.name.strategy.conf", Type.CLASS, None, "Settings of ASSOCIATED."),
 )
 _REGISTER: Final = "auto.register.schemas"
 WRITING: Final = (
     *_BOTH,
-    _setting(_REGISTER, Type.BOOLEAN, False, "Register the schema if it is not registered yet."),
-    _setting("normalize.schemas", Type.BOOLEAN, False, "Let the registry bring schemas into a normal form."),
-    _setting("use.schema.id", Type.INT, None, "Use the schema of this id."),
-    _setting("schema.id.serializer", Type.CLASS, None, "A function that writes the schema's id."),
-    _setting("validation.rules.execution", Type.STRING, "BEFORE_DOMAIN_RULES", "When rules in a schema's text run."),
-    _setting("validation.rules.fail.fast", Type.BOOLEAN, False, "Stop at the first of these rules that fails."),
+    setting(_REGISTER, Type.BOOLEAN, False, "Register the schema if it is not registered yet."),
+    setting("normalize.schemas", Type.BOOLEAN, False, "Let the registry bring schemas into a normal form."),
+    setting("use.schema.id", Type.INT, None, "Use the schema of this id."),
+    setting("schema.id.serializer", Type.CLASS, None, "A function that writes the schema's id."),
+    setting("validation.rules.execution", Type.STRING, "BEFORE_DOMAIN_RULES", "When rules in a schema's text run."),
+    setting("validation.rules.fail.fast", Type.BOOLEAN, False, "Stop at the first of these rules that fails."),
 )
 _EXECUTION: Final = ("DISABLED", "BEFORE_DOMAIN_RULES", "AFTER_DOMAIN_RULES")
 READING: Final = (
     *_BOTH,
-    _setting("schema.id.deserializer", Type.CLASS, None, "A function that reads the schema's id."),
-    _setting("glue.client", Type.CLASS, None, "A client of AWS Glue (boto3) for records that were written with it."),
+    setting("schema.id.deserializer", Type.CLASS, None, "A function that reads the schema's id."),
+    setting("glue.client", Type.CLASS, None, "A client of AWS Glue (boto3) for records that were written with it."),
 )
 #: Settings whose values are objects, which are taken as they are.
 _OBJECTS: Final = frozenset(key.name for key in (*WRITING, *READING) if key.type == Type.CLASS)
 
 
-def setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
-    """Return a setting that only one format has."""
-    return _setting(name, type, default, doc)
-
-
 def registering(keys: tuple[ConfigKey, ...]) -> tuple[ConfigKey, ...]:
     """Return the settings of a serializer that registers schemas unless it is told otherwise."""
-    return tuple(_setting(key.name, key.type, True, key.doc) if key.name == _REGISTER else key for key in keys)
+    return tuple(setting(key.name, key.type, True, key.doc) if key.name == _REGISTER else key for key in keys)
 
 
 def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -248,6 +247,19 @@ def read_settings(keys: tuple[ConfigKey, ...], conf: Mapping[str, Any] | None) -
     return values
 
 
+def converter(name: str, given: ToDict | None, what: str) -> ToDict | None:
+    """Return an application's function, named ``name``, of ``what`` and a context. Raises ConfigError if it is none."""
+    if given is not None and not callable(given):
+        raise ConfigError(f"{name} must be callable: {name}({what}, SerializationContext)")
+    return given
+
+
+def _ctx_for(ctx: SerializationContext | None) -> SerializationContext:
+    if ctx is None:
+        raise TypeError("SerializationContext cannot be None")
+    return ctx
+
+
 class NotLoadedError(SerializationError):
     """An asyncio deserializer needs the registry's answer. Await ``load()``, then retry."""
 
@@ -256,56 +268,40 @@ class NotLoadedError(SerializationError):
         self.load = load
 
 
+@dataclass(eq=False, slots=True)
 class Plan:
-    """The registry's answers that one record needs. Immutable. Thread: any."""
+    """The registry's answers that one record needs. Immutable. Thread: any.
 
-    __slots__ = (
-        "codec",
-        "has_encoding_rules",
-        "has_rules",
-        "inline",
-        "is_ruled_first",
-        "migrations",
-        "reader",
-        "ruled",
-        "schema_id",
-        "subject",
-        "tags",
-        "writer",
-    )
+    ``writer`` is the schema that the bytes are written with, and ``reader`` the one that the application gets.
+    """
 
-    def __init__(
-        self,
-        subject: str | None,
-        schema_id: SchemaId | None,
-        writer: Schema | None,
-        reader: Schema | None,
-        codec: Any,
-        migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = (),
-        is_writing: bool = False,
-        ruled: Schema | None = None,
-        inline: Callable[[Any], Iterator[InlineCheck]] | None = None,
-        tags_of: Callable[[Schema], Any] = lambda _: None,
-    ) -> None:
-        self.subject = subject
-        self.schema_id = schema_id
-        #: The schema that the bytes are written with, and the one that the application gets.
-        self.writer = writer
-        self.reader = reader
-        #: The format's own parsed schemas.
-        self.codec = codec
-        self.migrations = migrations
-        mode = RuleMode.WRITE if is_writing else RuleMode.READ
-        #: The schema whose domain rules hold. Its rules are executed for values in its form.
-        self.ruled = ruled or reader
+    subject: str | None
+    schema_id: SchemaId | None
+    writer: Schema | None
+    reader: Schema | None
+    #: The format's own parsed schemas.
+    codec: Any
+    migrations: tuple[tuple[RuleMode, Schema, Schema], ...] = ()
+    is_writing: bool = False
+    #: The schema whose domain rules hold; None: the reader's. Its rules are executed for values in its form.
+    ruled: Schema | None = None
+    #: Yields the parts of a value that the schema's text has rules for; None if it has none.
+    inline: Callable[[Any], Iterator[InlineCheck]] | None = None
+    tags_of: Callable[[Schema], Any] = lambda _: None
+    has_rules: bool = field(init=False)
+    has_encoding_rules: bool = field(init=False)
+    #: The tags of fields, in the form of the format; None where there are no rules.
+    tags: Any = field(init=False)
+    #: True if a value has the writer's form for its rules, and takes the reader's form after them.
+    is_ruled_first: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        mode = RuleMode.WRITE if self.is_writing else RuleMode.READ
+        self.ruled = self.ruled or self.reader
         self.has_rules = may_have_rules(RulePhase.DOMAIN, mode, self.ruled)
-        #: The tags of fields, in the form of the format; None where there are no rules.
-        self.tags = tags_of(self.ruled) if self.has_rules and self.ruled is not None else None
-        self.has_encoding_rules = may_have_rules(RulePhase.ENCODING, mode, writer)
-        #: Yields the parts of a value that the schema's text has rules for; None if it has none.
-        self.inline = inline
-        #: True if a value has the writer's form for its rules, and takes the reader's form after them.
-        self.is_ruled_first = self.has_rules and self.ruled is writer and reader is not writer
+        self.tags = self.tags_of(self.ruled) if self.has_rules and self.ruled is not None else None
+        self.has_encoding_rules = may_have_rules(RulePhase.ENCODING, mode, self.writer)
+        self.is_ruled_first = self.has_rules and self.ruled is self.writer and self.reader is not self.writer
 
 
 class BaseSerde:
@@ -405,6 +401,19 @@ class BaseSerde:
             text = str(error) if isinstance(error, SerializationError) else f"it is not valid ({type(error).__name__})"
         return caused_by(SerializationError(f"{self._where(ctx, plan)}: {text}"), error)
 
+    def _walk(self, plan: Plan) -> FieldWalk | None:
+        """Return what walks the fields of a value for rules; None if the format has none."""
+        return None
+
+    def _ruled(self, plan: Plan, value: Any, ctx: SerializationContext | None, may_wait: bool) -> Any:
+        """Return a value after the domain rules of its plan."""
+        mode, subject, walk = (
+            RuleMode.WRITE if self._is_writing else RuleMode.READ,
+            plan.subject or "",
+            self._walk(plan),
+        )
+        return self._runner.run(RulePhase.DOMAIN, mode, subject, ctx, None, plan.ruled, value, walk, may_wait)
+
     def close(self) -> None:
         """Do nothing: the registry's client is the application's to close."""
 
@@ -428,6 +437,9 @@ class BaseSerializer(BaseSerde):
         super().__init__(registry, conf, *rest)
         self._write_id = self._conf["schema.id.serializer"] or prefix_schema_id_serializer
         self._inline_execution: str = self._conf["validation.rules.execution"]
+        self._to_dict: ToDict | None = None
+        #: Makes values of the application's model, if there is one.
+        self._of_model: Callable[[Any], Any] | None = None
 
     # Hooks for each format.
 
@@ -449,10 +461,9 @@ class BaseSerializer(BaseSerde):
 
     def _converted(self, obj: Any, ctx: SerializationContext | None) -> Any:
         """Return the value of an application's object."""
-        return obj
-
-    def _walk(self, plan: Plan) -> FieldWalk | None:
-        return None
+        if self._to_dict is not None:
+            return self._to_dict(obj, _ctx_for(ctx))
+        return obj if self._of_model is None else self._of_model(obj)
 
     def _inline(self, codec: Any) -> Callable[[Any], Iterator[InlineCheck]] | None:
         """Return what yields the parts of a value that the schema's text has rules for; None if it has none."""
@@ -530,17 +541,7 @@ class BaseSerializer(BaseSerde):
         if plan.inline is not None and self._inline_execution == "BEFORE_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
         if plan.has_rules:
-            value = self._runner.run(
-                RulePhase.DOMAIN,
-                RuleMode.WRITE,
-                plan.subject or "",
-                ctx,
-                None,
-                plan.reader,
-                value,
-                self._walk(plan),
-                may_wait,
-            )
+            value = self._ruled(plan, value, ctx, may_wait)
         if plan.inline is not None and self._inline_execution == "AFTER_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
         try:
@@ -610,6 +611,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         self._read_id = self._conf["schema.id.deserializer"] or dual_schema_id_deserializer
         #: Makes instances of the application's model, if there is one.
         self._make: Callable[[Any], Any] | None = None
+        self._from_dict: ToDict | None = None
 
     # Hooks for each format.
 
@@ -636,12 +638,9 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         """Return a value in the reader's form, after the rules of the plan."""
         return value
 
-    def _walk(self, plan: Plan) -> FieldWalk | None:
-        return None
-
     def _made(self, value: Any, ctx: SerializationContext | None) -> Any:
         """Return the application's object for a value."""
-        return value
+        return value if self._from_dict is None else self._from_dict(value, _ctx_for(ctx))
 
     def _problem(self, plan: Plan, value: Any) -> str | None:
         """Return which part of a value is not valid, and why; None if it is."""
@@ -754,17 +753,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
                 value = self._runner.run(RulePhase.MIGRATION, mode, plan.subject or "", ctx, source, target, value)
             value = self._after_migrations(plan, value)
         if plan.has_rules:
-            value = self._runner.run(
-                RulePhase.DOMAIN,
-                RuleMode.READ,
-                plan.subject or "",
-                ctx,
-                None,
-                plan.ruled,
-                value,
-                self._walk(plan),
-                may_wait,
-            )
+            value = self._ruled(plan, value, ctx, may_wait)
             try:
                 value = self._after_rules(plan, value)
             except Exception as error:
@@ -822,15 +811,22 @@ def _async_client(client: Registry | None) -> AsyncSchemaRegistryClient:
     return client
 
 
-class BoundSerializer:
-    """A serializer for the keys or the values of a client. Thread: any."""
+class _Bound(Generic[S]):
+    """A serializer or deserializer for the keys or the values of a client. Thread: any."""
 
-    def __init__(self, serde: BaseSerializer, field: MessageField) -> None:
+    def __init__(self, serde: S, field: MessageField) -> None:
         self._serde = serde
         self._field = field
         self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
-        #: The serializer's name, for messages.
+        #: The name for messages.
         self.definition = type(serde).__qualname__
+
+    def close(self) -> None:
+        """Do nothing: the registry's client is the application's to close."""
+
+
+class BoundSerializer(_Bound[BaseSerializer]):
+    """A serializer for the keys or the values of a client. Thread: any."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
         """Return the bytes of ``data``; an asynchronous serializer returns an awaitable if it must ask the registry.
@@ -851,19 +847,9 @@ class BoundSerializer:
         except MustWaitError:
             return serde._call_async(data, ctx)
 
-    def close(self) -> None:
-        """Do nothing: the registry's client is the application's to close."""
 
-
-class BoundDeserializer(Generic[T]):
+class BoundDeserializer(_Bound[BaseDeserializer[Any]], Generic[T]):
     """A deserializer for the keys or the values of a client. Thread: any."""
-
-    def __init__(self, serde: BaseDeserializer[T], field: MessageField) -> None:
-        self._serde = serde
-        self._field = field
-        self._waits = not isinstance(serde._client, AsyncSchemaRegistryClient)
-        #: The deserializer's name, for messages.
-        self.definition = type(serde).__qualname__
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> T | None:
         """Return the object encoded in ``data``.
@@ -888,9 +874,6 @@ class BoundDeserializer(Generic[T]):
             fetch = error.fetch
             raise NotLoadedError(lambda: _loading(serde._client, fetch)) from None
         return found
-
-    def close(self) -> None:
-        """Do nothing: the registry's client is the application's to close."""
 
 
 async def _loading(client: Registry | None, make: Callable[[], object]) -> None:

@@ -128,10 +128,11 @@ def write_indexes(indexes: Sequence[int], zigzag: bool = True) -> bytes:
     """Return the number of indexes and each of them as varints; for the first message, one byte 0."""
     if list(indexes) == [0]:
         return b"\x00"
-    return b"".join(_varint(number << 1 ^ number >> 63 if zigzag else number) for number in (len(indexes), *indexes))
+    return b"".join(varint(number << 1 ^ number >> 63 if zigzag else number) for number in (len(indexes), *indexes))
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Return an unsigned number in bytes of seven bits each, the lowest first."""
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
