@@ -115,6 +115,7 @@ def test_offsets_for_times_accepts_plain_timestamps(cluster: EmbeddedCluster) ->
     async def main() -> None:
         async with AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             assert await consumer.offsets_for_times({TP: 1_500}) == {TP: OffsetAndTimestamp(1, 2_000)}
+            assert OffsetAndTimestamp(1, 2_000) == (1, 2_000)
             assert await consumer.offsets_for_times({TP: 2_500}) == {TP: None}
 
     run(main())

@@ -612,6 +612,8 @@ def test_each_end_is_reported_once(ck: Any, cluster: EmbeddedCluster, filled: st
         for end in (5, 6):
             found = _until(consumer, lambda found: bool(_errors(found)))
             assert [(each.error(), each.offset()) for each in _errors(found)] == [(ck.KafkaError._PARTITION_EOF, end)]
+            text = f"Fetch from broker 0 reached end of partition at offset {end} (HighwaterMark {end})"
+            assert _errors(found)[0].error().str() == text
             assert consumer.poll(0.3) is None
             with ck.Producer(_settings(cluster)) as producer:
                 producer.produce(filled, b"more", partition=0)
@@ -630,6 +632,19 @@ def test_seek_past_the_end_is_out_of_range(
         consumer.seek(ck.TopicPartition(filled, 0, 100))
         (message,) = _until(consumer, bool)
         assert (message.error().name(), message.offset()) == (code, offset)
+
+
+def test_seek_is_an_erroneous_state_while_no_broker_answers(ck: Any) -> None:
+    with closing(ck.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})) as consumer:
+        consumer.assign([ck.TopicPartition("t", 0)])
+        with pytest.raises(ck.KafkaException, match="Failed to seek to offset 123: Local: Erroneous state"):
+            consumer.seek(ck.TopicPartition("t", 0, 123))
+
+
+def test_share_consumer_takes_names_that_no_topic_can_have(ck: Any, cluster: EmbeddedCluster) -> None:
+    with closing(ck.ShareConsumer(_settings(cluster, **{"group.id": f"{ck.__name__}-literal"}))) as consumer:
+        consumer.subscribe(["^literal", "two"])
+        assert consumer.subscription() == ["^literal", "two"]
 
 
 @pytest.mark.parametrize(("reset", "offset"), [("earliest", 0), ("latest", 5)])

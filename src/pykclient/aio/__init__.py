@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         AIOKafkaShareConsumer,
         AIOKafkaShareConsumer as AsyncShareConsumer,
     )
-    from pykclient.aio.structs import ConsumerRecord, RecordMetadata
+    from pykclient.aio.structs import ConsumerRecord, OffsetAndTimestamp, RecordMetadata
     from pykclient.consumer.share.acknowledgements import AcknowledgeType
     from pykclient.errors import IllegalStateError as IllegalOperation
-    from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+    from pykclient.types import OffsetAndMetadata, TopicPartition
 
 #: Of aiokafka, whose interface this is: programs compare it.
 __version__ = "0.14.0"
@@ -51,7 +51,7 @@ _HOME = {
     "ConsumerRecord": ("pykclient.aio.structs", "ConsumerRecord"),
     "IllegalOperation": ("pykclient.errors", "IllegalStateError"),
     "OffsetAndMetadata": ("pykclient.types", "OffsetAndMetadata"),
-    "OffsetAndTimestamp": ("pykclient.types", "OffsetAndTimestamp"),
+    "OffsetAndTimestamp": ("pykclient.aio.structs", "OffsetAndTimestamp"),
     "RecordMetadata": ("pykclient.aio.structs", "RecordMetadata"),
     "TopicPartition": ("pykclient.types", "TopicPartition"),
 }

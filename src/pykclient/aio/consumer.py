@@ -17,6 +17,7 @@ from pykclient.aio.aiokafka_arguments import consumer_config
 from pykclient.aio.client_view import ClientView, PrivatePart
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
 from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits
+from pykclient.aio.structs import OffsetAndTimestamp
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
@@ -34,7 +35,6 @@ from pykclient.types import (
     ConsumerRecord,
     K,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
     V,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import types
-from pykclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from pykclient.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "RecordMetadata", "TopicPartition"]
 
@@ -36,6 +36,13 @@ else:
         """Makes records from positional arguments in aiokafka's order, and has all records as instances."""
 
         __slots__ = ()
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """An offset, and the time of its record in milliseconds since the epoch; aiokafka's has no leader epoch."""
+
+    offset: int
+    timestamp: int
 
 
 class RecordMetadata(NamedTuple):

@@ -45,6 +45,8 @@ _MOST = 1_000_000
 _CHUNK = 1000
 #: The interval of the group's work while messages are buffered.
 _TEND_MS = 100
+#: Time that ``seek`` waits for the metadata of the topic.
+_SEEK_MS = 2_000
 #: Time for the commit of what was consumed when partitions are revoked.
 _COMMIT_MS = 10_000
 #: The timestamp of errors and events.
@@ -726,7 +728,10 @@ class Consumer(ConsumingState, Client):
                 continue
             is_end = high is None or lag == 0 or position == high
             if is_end and self._found_nothing(inner, native, position) and high is not None:
-                text = f"Fetch from broker reached end of partition at offset {position} (HighwaterMark {high})"
+                leader = inner._consumer.components.metadata.fetch().leader_for(native)
+                broker = -1 if leader is None else leader.id
+                text = f"Fetch from broker {broker} reached end of partition at offset {position}"
+                text += f" (HighwaterMark {high})"
                 error = KafkaError(KafkaError._PARTITION_EOF, text)
                 event = _error_message(error, native.topic, native.partition, position)
                 self._eof[native] = high
@@ -945,7 +950,7 @@ class Consumer(ConsumingState, Client):
 
         Raises:
             TypeError: this is no TopicPartition.
-            KafkaException: the partition is not assigned.
+            KafkaException: the partition is not assigned, or no broker has answered within 2 seconds.
             RuntimeError: the consumer is closed.
         """
         inner = self.inner()
@@ -955,6 +960,11 @@ class Consumer(ConsumingState, Client):
         if _native(partition) not in inner.assignment():
             code = self._code_of_unassigned(partition.topic)
             raise failure(code, f"{prefix}{KafkaError(code).str()}")
+        if not self._positions:  # there may have been no broker so far
+            try:
+                inner.partitions_for(partition.topic, timeout_ms=_SEEK_MS)
+            except errors.KafkaError as error:
+                raise failure(KafkaError._STATE, f"{prefix}{KafkaError(KafkaError._STATE).str()}") from error
         self._seek(inner, partition)
 
     def _code_of_unassigned(self, topic: str) -> int:
