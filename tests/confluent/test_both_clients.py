@@ -612,7 +612,7 @@ def test_each_end_is_reported_once(ck: Any, cluster: EmbeddedCluster, filled: st
         for end in (5, 6):
             found = _until(consumer, lambda found: bool(_errors(found)))
             assert [(each.error(), each.offset()) for each in _errors(found)] == [(ck.KafkaError._PARTITION_EOF, end)]
-            text = f"Fetch from broker 0 reached end of partition at offset {end} (HighwaterMark {end})"
+            text = f"Fetch from broker 1 reached end of partition at offset {end} (HighwaterMark {end})"
             assert _errors(found)[0].error().str() == text
             assert consumer.poll(0.3) is None
             with ck.Producer(_settings(cluster)) as producer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +14,7 @@ from pykclient.confluent.model import (
     OrderedEnum,
     TopicPartitionInfo,
 )
-from pykclient.confluent.topic_partition import TopicPartition, Uuid
+from pykclient.confluent.topic_partition import Keyed, TopicPartition, Uuid
 
 E = TypeVar("E", bound=Enum)
 
@@ -41,7 +41,7 @@ def as_enum(value: Any, kind: type[E]) -> E:
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
-class NewTopic:
+class NewTopic(Keyed):
     """A topic to create; -1 stands for the brokers' default."""
 
     def __init__(
@@ -72,26 +72,8 @@ class NewTopic:
         partitions = "" if self.num_partitions == -1 else f",num_partitions={self.num_partitions}"
         return f"NewTopic(topic={self.topic}{partitions})"
 
-    def __hash__(self) -> int:
-        return hash(self._key())
 
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, NewTopic) else NotImplemented
-
-    def __lt__(self, other: object) -> bool:
-        return self._key() < other._key() if isinstance(other, NewTopic) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return self._key() <= other._key() if isinstance(other, NewTopic) else NotImplemented
-
-    def __gt__(self, other: object) -> bool:
-        return self._key() > other._key() if isinstance(other, NewTopic) else NotImplemented
-
-    def __ge__(self, other: object) -> bool:
-        return self._key() >= other._key() if isinstance(other, NewTopic) else NotImplemented
-
-
-class NewPartitions:
+class NewPartitions(Keyed):
     """The new partition count of a topic."""
 
     def __init__(self, topic: str, new_total_count: int, replica_assignment: list[list[int]] | None = None) -> None:
@@ -108,24 +90,6 @@ class NewPartitions:
 
     def __repr__(self) -> str:
         return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, NewPartitions) else NotImplemented
-
-    def __lt__(self, other: object) -> bool:
-        return self._key() < other._key() if isinstance(other, NewPartitions) else NotImplemented
-
-    def __le__(self, other: object) -> bool:
-        return self._key() <= other._key() if isinstance(other, NewPartitions) else NotImplemented
-
-    def __gt__(self, other: object) -> bool:
-        return self._key() > other._key() if isinstance(other, NewPartitions) else NotImplemented
-
-    def __ge__(self, other: object) -> bool:
-        return self._key() >= other._key() if isinstance(other, NewPartitions) else NotImplemented
 
 
 class DeletedRecords:
@@ -186,8 +150,7 @@ class AclPermissionType(OrderedEnum):
     ALLOW = constants.ACL_PERMISSION_TYPE_ALLOW
 
 
-@functools.total_ordering
-class AclBinding:
+class AclBinding(Keyed):
     """An ACL. Enumerations may be given by name or by number."""
 
     _required: ClassVar[tuple[str, ...]] = (
@@ -264,15 +227,6 @@ class AclBinding:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({','.join(map(str, self._key()))})"
 
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __lt__(self, other: object) -> bool:
-        return self._key() < other._key() if isinstance(other, AclBinding) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, AclBinding) else NotImplemented
-
 
 class AclBindingFilter(AclBinding):
     """A filter of ACLs; None matches any name, principal or host."""
@@ -343,8 +297,7 @@ class ConfigEntry:
         return f'{self.name}="{self.value}"'
 
 
-@functools.total_ordering
-class ConfigResource:
+class ConfigResource(Keyed):
     """A topic, broker or group with configuration keys to set, or with those that were described."""
 
     Type = ResourceType
@@ -374,18 +327,8 @@ class ConfigResource:
         error = "" if self.error is None else f",{self.error!r}"
         return f"ConfigResource({self.restype},{self.name}{error})"
 
-    def __hash__(self) -> int:
-        return hash((self.restype, self.name))
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, ConfigResource):
-            return NotImplemented
-        return (self.restype.value, self.name) < (other.restype.value, other.name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConfigResource):
-            return NotImplemented
-        return (self.restype, self.name) == (other.restype, other.name)
+    def _key(self) -> tuple[ResourceType, str]:
+        return self.restype, self.name
 
     def __len__(self) -> int:
         return len(self.set_config_dict)
@@ -436,24 +379,16 @@ class MemberAssignment:
         self.topic_partitions = topic_partitions or []
 
 
+@dataclass(eq=False, repr=False)
 class MemberDescription:
     """A member of a group."""
 
-    def __init__(
-        self,
-        member_id: str,
-        client_id: str,
-        host: str,
-        assignment: MemberAssignment,
-        group_instance_id: str | None = None,
-        target_assignment: MemberAssignment | None = None,
-    ) -> None:
-        self.member_id = member_id
-        self.client_id = client_id
-        self.host = host
-        self.assignment = assignment
-        self.target_assignment = target_assignment
-        self.group_instance_id = group_instance_id
+    member_id: str
+    client_id: str
+    host: str
+    assignment: MemberAssignment
+    group_instance_id: str | None = None
+    target_assignment: MemberAssignment | None = None
 
 
 class ConsumerGroupDescription:
@@ -522,7 +457,7 @@ class TopicDescription:
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-class OffsetSpec:
+class OffsetSpec(Keyed):
     """A place in a partition: the earliest or latest offset, that of the largest timestamp, or that of a time."""
 
     def __init__(self, index: int) -> None:
@@ -548,14 +483,8 @@ class OffsetSpec:
         """Return the place of the first record at or after a time in milliseconds."""
         return cls(timestamp)
 
-    def __lt__(self, other: object) -> bool:
-        return self._value < other._value if isinstance(other, OffsetSpec) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return self._value == other._value if isinstance(other, OffsetSpec) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._value)
+    def _key(self) -> int:
+        return self._value
 
 
 class ListOffsetsResultInfo:

@@ -10,7 +10,34 @@ from pykclient.confluent.constants import OFFSET_INVALID
 from pykclient.types import ConsumerGroupMetadata
 
 
-class TopicPartition:
+class Keyed:
+    """Base class of values that are compared and hashed by ``_key``, among those of their own class."""
+
+    __slots__ = ()
+
+    def _key(self) -> Any:
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> Any:
+        return self._key() == other._key() if isinstance(other, type(self)) else NotImplemented
+
+    def __lt__(self, other: object) -> Any:
+        return self._key() < other._key() if isinstance(other, type(self)) else NotImplemented
+
+    def __le__(self, other: object) -> Any:
+        return self._key() <= other._key() if isinstance(other, type(self)) else NotImplemented
+
+    def __gt__(self, other: object) -> Any:
+        return self._key() > other._key() if isinstance(other, type(self)) else NotImplemented
+
+    def __ge__(self, other: object) -> Any:
+        return self._key() >= other._key() if isinstance(other, type(self)) else NotImplemented
+
+
+class TopicPartition(Keyed):
     """A partition with an offset; also with an error, in results.
 
     Equality, order and hash go by topic and partition alone.
@@ -49,33 +76,8 @@ class TopicPartition:
             f"leader_epoch={self.leader_epoch},error={error}}}"
         )
 
-    def __hash__(self) -> int:
-        return hash((self.topic, self.partition))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return self.partition == other.partition and self.topic == other.topic
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return (self.topic, self.partition) < (other.topic, other.partition)
-
-    def __le__(self, other: object) -> bool:
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return (self.topic, self.partition) <= (other.topic, other.partition)
-
-    def __gt__(self, other: object) -> bool:
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return (self.topic, self.partition) > (other.topic, other.partition)
-
-    def __ge__(self, other: object) -> bool:
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return (self.topic, self.partition) >= (other.topic, other.partition)
+    def _key(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.topic, self.partition, self.offset, self.metadata, self.leader_epoch)
