@@ -31,6 +31,7 @@ def allocate(pool: BufferPool, size: int, max_block_ms: int) -> bytearray:
     loan = Loan()
     try:
         buffer = pool.allocate(loan, size, max_block_ms)
+        assert buffer is not None
         loan.belongs_to_batch = True
         return buffer
     finally:

@@ -31,7 +31,7 @@ def run(function: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def backlog(on_wait: Callable[[int], object] = lambda _size: None) -> RowBacklog:
+def backlog(on_wait: Callable[[], object] = bool) -> RowBacklog:
     return RowBacklog(SYSTEM_CLOCK, BufferPool(1 << 20, 1024, SYSTEM_CLOCK), on_wait)
 
 
@@ -55,8 +55,8 @@ def test_single_batch_always_has_room() -> None:
 
 def test_threads_enter_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_PATIENCE_MS", 0)
-    woken: list[int] = []
-    rows, first, entered = backlog(woken.append), Loan(), list[str]()
+    waits: list[bool] = []
+    rows, first, entered = backlog(lambda: waits.append(True)), Loan(), list[str]()
     rows.enter(first, 100, 100, 0)
 
     def enter(size: int, name: str) -> None:
@@ -64,9 +64,9 @@ def test_threads_enter_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> N
         entered.append(name)
 
     large = run(lambda: enter(90, "large"))
-    eventually(lambda: woken == [90])
+    eventually(lambda: len(waits) == 1)
     small = run(lambda: enter(10, "small"))
-    eventually(lambda: woken == [90, 10])
+    eventually(lambda: len(waits) == 2)
     assert entered == []
     rows.leave(first)
     for thread in (large, small):

@@ -15,7 +15,6 @@ from _asyncio import Future as AsyncioFuture
 from asyncio import InvalidStateError
 
 from pykclient.aio.awaited_records import CREATE_TIME, LOG_APPEND_TIME, RecordMetadata, settle
-from pykclient.producer.buffer_pool import MustWait
 
 cdef extern from *:
     """
@@ -187,11 +186,10 @@ cdef class AwaitedSends:
         if record is None:
             if not (may_start_batch and place.starts_batch and self.memory.is_empty):
                 return None
-            try:
-                record = append_in_new_batch(
-                    self.producer, topic, path, route, &place, timestamp, key, value, written, headers_size, None
-                )
-            except MustWait:
+            record = append_in_new_batch(
+                self.producer, topic, path, route, &place, timestamp, key, value, written, headers_size, None
+            )
+            if record is None:
                 return None
             if record._result.completed:  # the record was refused
                 raise record.exception

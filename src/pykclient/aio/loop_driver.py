@@ -19,7 +19,6 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment, Reent
 from pykclient.network.host_resolver import HostResolver, Lookup
 from pykclient.network.selector import Selector, SelectorConfig
 from pykclient.pacing import MOST_AT_ONCE, one_iteration
-from pykclient.producer.buffer_pool import MustWait
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -124,8 +123,8 @@ class MemoryLine:
         #: True if no coroutine waits. Each record and each turn of the driver asks for it.
         self.is_empty = True
 
-    async def attempt(self, take: Callable[[], T], size: int, timeout_ms: int) -> T | None:
-        """Call ``take`` when it is this caller's turn and memory is free, until it no longer raises ``MustWait``.
+    async def attempt(self, take: Callable[[], T | None], size: int, timeout_ms: int) -> T | None:
+        """Call ``take`` when it is this caller's turn and memory is free, until it no longer returns None.
 
         ``size`` is the number of bytes that must be free for the first call. Return the result, or None after
         ``timeout_ms``. A caller that is cancelled has taken nothing.
@@ -144,11 +143,11 @@ class MemoryLine:
                         return None
                 finally:
                     timer.cancel()
-                try:
-                    return take()
-                except MustWait as wait:
-                    place.size = wait.size
-                    place.future = self._loop.create_future()
+                taken = take()
+                if taken is not None:
+                    return taken
+                place.size = self._pool.missing_bytes
+                place.future = self._loop.create_future()
         finally:
             self._line.remove(place)
             self.is_empty = not self._line

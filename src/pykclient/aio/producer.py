@@ -11,7 +11,7 @@ from asyncio import (
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from pykclient import topic_names
 from pykclient.aio.aiokafka_arguments import producer_config
@@ -29,7 +29,7 @@ from pykclient.aio.loop_driver import (
     look_up_bootstrap_servers,
 )
 from pykclient.aio.structs import RecordMetadata
-from pykclient.aio.threadless_producer import ThreadlessProducer, TopicIsMissing, TransactionalCoroutines
+from pykclient.aio.threadless_producer import ThreadlessProducer, TransactionalCoroutines
 from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
@@ -45,7 +45,6 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, Pace, one_iteration
 from pykclient.producer import record_arguments
-from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.record_arguments import call_serializer, checked_serialized, serialization_failed
@@ -393,9 +392,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             return None
         if _get_running_loop() is not self._loop:
             return None
-        try:
-            appended = producer.append(topic, value, key, headers, partition, timestamp_ms)
-        except (MustWait, TopicIsMissing):
+        appended = producer.append(topic, value, key, headers, partition, timestamp_ms)
+        if appended is None:
             return None
         future = self._create_future()
         attach(appended, future, self._has_acks, resumed)
@@ -455,19 +453,24 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
                 headers=headers,
             )
             return added
+
+        def take() -> FutureRecordMetadata | Literal[False] | None:
+            """Append the record; return None if memory is missing, False if the topic is, since the last look."""
+            if not producer.knows(topic, partition):
+                return False
+            return producer.append(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+
+        appended: FutureRecordMetadata | Literal[False]
         while True:
             self._usable()  # it may have been closed meanwhile
-            take = partial(
-                producer.append, topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized
-            )
             try:
                 appended = await self._with_memory(producer, take, deadline_ms)
-                break
-            except TopicIsMissing:  # since the last look
-                await self._await_topic(producer, topic, partition, deadline_ms)
             except BufferExhaustedError as error:
                 producer.failed(error, topic, partition, headers_of(headers))
                 raise
+            if appended:
+                break
+            await self._await_topic(producer, topic, partition, deadline_ms)
         # No await from here on: a record that was appended has a future that is returned.
         future: RecordFuture = self._create_future()
         attach(appended, future, self._has_acks)
@@ -521,7 +524,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
     async def _with_memory(
         self,
         producer: ThreadlessProducer,
-        take: Callable[[], T],
+        take: Callable[[], T | None],
         deadline_ms: int,
     ) -> T:
         """Return the result of ``take``, called again whenever memory for it may be free.
@@ -531,10 +534,10 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         """
         size = 0
         if self._memory.is_empty:
-            try:
-                return take()
-            except MustWait as wait:
-                size = wait.size
+            taken = take()
+            if taken is not None:
+                return taken
+            size = producer.components.buffer_pool.missing_bytes
         clock = producer.components.clock
         start_ms = clock.now_ms()
         try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from pykclient.network.metadata import Cluster
 from pykclient.pacing import PacedCoroutines
 from pykclient.producer import open_producers
-from pykclient.producer.buffer_pool import BufferPool, MustWait
+from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
 from pykclient.producer.kafka_producer import KafkaProducer
@@ -33,20 +33,13 @@ if TYPE_CHECKING:
 
     from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
     from pykclient.config.producer_config import ProducerConfig
-    from pykclient.producer.columns import ColumnSenderContext, Route
+    from pykclient.producer.columns import ColumnSenderContext
     from pykclient.producer.producer_batch import RowsInBatch
     from pykclient.producer.transactions.producer_id_manager import ProducerIdAndEpoch
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.producer.transactions.transactional_calls import PreparedTxnState, TransactionalRequestResult
     from pykclient.record.row_columns import RowRun
     from pykclient.types import ConsumerGroupMetadata, Headers, OffsetAndMetadata, TopicPartition
-
-
-class TopicIsMissing(BaseException):
-    """The topic or its partition is not in the metadata, and this thread must not block for it.
-
-    Not an Exception, for the reason of ``MustWait``.
-    """
 
 
 class ThreadlessComponents(ProducerComponents):
@@ -57,40 +50,17 @@ class ThreadlessComponents(ProducerComponents):
     def _row_backlog(self, pool: BufferPool) -> None:
         """Set no limit but the memory for rows: ``AIOKafkaProducer.send_columns`` gives way after each window."""
 
-    def _before_wait_for_memory(self, size: int) -> NoReturn:
-        """Have the driver send what holds the memory, and leave the wait to the caller.
-
-        Raises:
-            MustWait: always.
-        """
+    def _before_wait_for_memory(self) -> bool:
+        """Have the driver send what holds the memory, and leave the wait to the caller: return False."""
         self.client.wakeup()
-        raise MustWait(size)
-
-
-class _NoTopicWait(TopicWait):
-    """Looks for a topic, and leaves the wait to the caller. Thread: the loop's."""
-
-    __slots__ = ()
-
-    def wait(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int]:
-        """Return what ``TopicWait.wait`` does.
-
-        Raises:
-            TopicIsMissing: it would have to wait.
-        """
-        if self._components.metadata.fetch().partition_count_for_topic(topic) is None:
-            raise TopicIsMissing  # before `look` has the metadata ask for a name that nobody has checked
-        found = self.look(topic, partition, self._components.clock.now_ms())
-        if found is None:
-            raise TopicIsMissing
-        return *found, max_block_ms
+        return False
 
 
 class ThreadlessProducer(KafkaProducer[Any, Any]):
     """Appends an AIOKafkaProducer's records to batches, by the rules of KafkaProducer.
 
-    It never blocks: an append raises MustWait if memory is missing, and TopicIsMissing without metadata. In both cases
-    nothing has happened, and the call can be repeated. Thread: the loop's.
+    It never blocks: an append returns None if memory or the topic's metadata is missing. Then nothing has happened, and
+    the call can be repeated. Thread: the loop's.
     """
 
     __slots__ = ("wake_driver",)
@@ -99,7 +69,6 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         self._begin(config, ThreadlessComponents(config, environment))
         #: Has the driver's next turn in the next iteration of the loop.
         self.wake_driver: Callable[[], object] = self._sender.wakeup
-        self._topic_wait = _NoTopicWait(self._components, self._max_block_ms)
 
     @property
     def components(self) -> ProducerComponents:
@@ -137,24 +106,29 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         timestamp_ms: int | None,
         on_delivery: InterceptedDelivery | None = None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
-    ) -> FutureRecordMetadata:
-        """Append a record. ``serialized`` has its key and value as bytes, if there are serializers.
+    ) -> FutureRecordMetadata | None:
+        """Append a record; return None if the call would have to wait.
+
+        ``serialized`` has its key and value as bytes, if there are serializers.
 
         Raises:
-            MustWait, TopicIsMissing: the call would have to wait.
             Exception: the record is refused, also for reasons that ``send`` reports with its future.
         """
         record = self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
-        error = record.exception
-        if error is not None:
-            raise error
+        if record is not None and record.exception is not None:
+            raise record.exception
         return record
 
-    def append_run(self, topic: str, partition: int, run: RowRun) -> RowsInBatch:
-        """Append the rows of ``run`` to a batch of their own; return their positions.
+    def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int] | None:
+        if self._metadata.fetch().partition_count_for_topic(topic) is None:
+            return None  # before `look` has the metadata ask for a name that nobody has checked
+        found = self._topic_wait.look(topic, partition, self._clock.now_ms())
+        return None if found is None else (*found, max_block_ms)
+
+    def append_run(self, topic: str, partition: int, run: RowRun) -> RowsInBatch | None:
+        """Append the rows of ``run`` to a batch of their own; return their positions, or None if it had to wait.
 
         Raises:
-            MustWait: the call would have to wait.
             KafkaError: the producer hit a fatal error, or is closed.
         """
         if self._id_manager is not None:
@@ -162,7 +136,8 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         accumulator = self._accumulator
         accumulator.close_open_batch(topic, partition)
         taken, _, _ = accumulator.append_rows(topic, partition, run, self._max_block_ms, self._metadata.fetch())
-        assert taken is not None
+        if taken is None:
+            return None
         accumulator.close_open_batch(topic, partition)
         self._sender.wakeup()
         return taken
@@ -197,15 +172,7 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
 
     def column_sender_context(self, topic: str) -> ColumnSenderContext:
         """Return the context for a ColumnSender. Rows of a partition that is not in the metadata fail."""
-        context = self._column_sender_context(topic)
-
-        def route(partition: int | None) -> Route:
-            try:
-                return context.route(partition)
-            except TopicIsMissing:
-                raise self._topic_wait.missing(topic, partition) from None
-
-        return context._replace(route=route)
+        return self._column_sender_context(topic)
 
     def _wake_sender(self) -> None:
         self._accumulator.waiting.expect_look()

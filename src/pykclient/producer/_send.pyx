@@ -165,7 +165,7 @@ cdef FutureState append_in_new_batch(
 ):
     """Append a record of plain bytes to a new batch, in C code or in Python, and wake the sender if that is needed.
 
-    `place` is as `append_plain` has left it. Raises what `_send_in_new_batch` does.
+    `place` is as `append_plain` has left it. Returns and raises what `_send_in_new_batch` does.
     """
     cdef bint wakes
     cdef FutureState future

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pykclient.types import Node
 
 
-#: The future; True if the sender has a new batch or a full one to see to; True if the record was not appended, because
-#: it would have started a new batch and the caller asked to choose the partition again in that case. A plain tuple,
-#: because one is created per record.
+#: The future, or None; True if the sender has a new batch or a full one to see to; True if the record was not appended,
+#: because it would have started a new batch and the caller asked to choose the partition again in that case. A plain
+#: tuple, because one is created per record.
 AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
 
 #: The same for rows; the first element tells which rows were appended.

@@ -93,18 +93,6 @@ _PATIENCE_MS = 20
 _LONGEST_WAIT_MS = 200
 
 
-class MustWait(BaseException):
-    """No memory is free, and this thread must not block. The caller waits in another way and retries.
-
-    Not an Exception: no code between the pool and the owner may take it for a failure.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        #: The number of bytes that must be free.
-        self.size = size
-
-
 #: The number of returned loans at which they are taken in although no thread waits for memory.
 _MOST_RETURNED = 8
 
@@ -136,13 +124,13 @@ class BufferPool(PoolState):
     A signal handler may raise an exception anywhere in here. CPython runs signal handlers only after calls and backward
     jumps, so memory changes owners in consecutive statements without a call.
 
-    Each thread in line calls ``on_wait`` with the number of bytes that it wants before it waits: the memory may belong
-    to batches of a sleeping sender. If ``on_wait`` raises, the thread does not wait, as where it is an event loop's.
+    Each thread in line calls ``on_wait`` before it waits: the memory may belong to batches of a sleeping sender. It
+    returns False if this thread must not wait, because it is an event loop's.
 
     Thread: any.
     """
 
-    __slots__ = ("_clock", "_metrics", "_on_wait", "poolable_size")
+    __slots__ = ("_clock", "_metrics", "_on_wait", "missing_bytes", "poolable_size")
 
     def __init__(
         self,
@@ -150,7 +138,7 @@ class BufferPool(PoolState):
         poolable_size: int,
         clock: Clock,
         metrics: BufferPoolMetrics | None = None,
-        on_wait: Callable[[int], object] | None = None,
+        on_wait: Callable[[], bool] | None = None,
         large_size: int = 0,
     ) -> None:
         super().__init__(memory, (poolable_size, large_size) if large_size > poolable_size else (poolable_size,))
@@ -158,15 +146,17 @@ class BufferPool(PoolState):
         self._clock = clock
         self._metrics = metrics
         self._on_wait = on_wait
+        #: The number of bytes that must be free for the last call of ``allocate`` that must not wait.
+        self.missing_bytes = 0
 
-    def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray:
+    def allocate(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int = 0) -> bytearray | None:
         """Lend ``size`` bytes to ``loan``, waiting at most ``max_block_ms`` for them.
 
         Until the time is up, wait for ``to_borrow`` further bytes to be free: a batch that soon finds nothing to borrow
         is sent half empty.
 
-        Return the loan's buffer, whose content is undefined. The caller returns the loan, also after an exception,
-        unless it belongs to a batch: see ``returned``.
+        Return the loan's buffer, whose content is undefined; None if the thread would have to wait, and must not. The
+        caller returns the loan, also after an exception, unless it belongs to a batch: see ``returned``.
 
         Raises:
             BufferExhaustedError: too little memory became free in time.
@@ -184,8 +174,8 @@ class BufferPool(PoolState):
                 raise _closed()
             if not self._waiters and self._available + self._kept >= size + to_borrow:
                 self._lend(loan, size)
-        if not loan.size:
-            self._wait_for_memory(loan, size, max_block_ms, to_borrow)
+        if not loan.size and not self._wait_for_memory(loan, size, max_block_ms, to_borrow):
+            return None
         buffer = loan.buffer
         if buffer is None:
             buffer = loan.buffer = bytearray(size)
@@ -258,8 +248,8 @@ class BufferPool(PoolState):
             for waiter in self._waiters:
                 waiter.signal.set()
 
-    def _wait_for_memory(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int) -> None:
-        """Wait in line until ``loan`` has its buffer, or ``size`` bytes are reserved for it."""
+    def _wait_for_memory(self, loan: Loan, size: int, max_block_ms: int, to_borrow: int) -> bool:
+        """Wait in line until ``loan`` has its buffer, or ``size`` bytes are reserved; return False if it must not."""
         clock = self._clock
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
@@ -268,8 +258,9 @@ class BufferPool(PoolState):
         try:
             with HERE.mark, self._lock:
                 self._waiters.append(waiter)
-            if self._on_wait is not None:
-                self._on_wait(size + to_borrow)
+            if self._on_wait is not None and not self._on_wait():
+                self.missing_bytes = size + to_borrow
+                return False
             while True:
                 with HERE.mark, self._lock:
                     self._take_in()
@@ -281,7 +272,7 @@ class BufferPool(PoolState):
                     if self._waiters[0] is waiter and not waiter.patient:
                         self._lend(loan, size)
                         if loan.size == size and (self._can_lend(to_borrow) or now_ms >= deadline_ms):
-                            return
+                            return True
                     until_ms = patience_ends_ms if waiter.patient else deadline_ms
                     if until_ms <= now_ms:
                         raise self.exhausted(size, loan.size, max_block_ms)
@@ -409,13 +400,12 @@ class RowBacklog:
     A signal handler may raise an exception anywhere in here: a size is counted and noted in its loan in consecutive
     statements without a call.
 
-    Each thread in line calls ``on_wait`` with its number of bytes before it waits: the batches may belong to a sleeping
-    sender. Thread: any.
+    Each thread in line calls ``on_wait`` before it waits: the batches may belong to a sleeping sender. Thread: any.
     """
 
     __slots__ = ("_clock", "_closed", "_left", "_lock", "_on_wait", "_pool", "_size", "_waiters")
 
-    def __init__(self, clock: Clock, pool: BufferPool, on_wait: Callable[[int], object]) -> None:
+    def __init__(self, clock: Clock, pool: BufferPool, on_wait: Callable[[], object]) -> None:
         self._clock = clock
         self._pool = pool  # counts the waits in its metrics
         self._on_wait = on_wait
@@ -484,7 +474,7 @@ class RowBacklog:
         try:
             with HERE.mark, self._lock:
                 self._waiters.append(waiter)
-            self._on_wait(size)
+            self._on_wait()
             while True:
                 with HERE.mark, self._lock:
                     self._take_in()

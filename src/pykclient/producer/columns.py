@@ -17,7 +17,6 @@ from pykclient.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
-from pykclient.producer.buffer_pool import MustWait
 from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, run_listeners, signed_milliseconds
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
 from pykclient.producer.outbox import NO_OFFSET
@@ -821,29 +820,29 @@ class ColumnSender:
                 end += 1
             may_ask = not has_asked and given[row] == UNCHOSEN and number != UNCHOSEN
             run = RowRun(rows, None, row, end, self._largest)
-            try:
-                has_asked = not self._append_once(run, number, route, may_ask)
-            except MustWait as wait:
-                yield wait.size
-            row = run.first
-            if has_asked:
+            if self._append_once(run, number, route, may_ask):
+                has_asked = False
+            elif may_ask:
+                has_asked = True
                 on_new_batch(route, number)
+            else:
+                yield self._context.accumulator.missing_bytes
+            row = run.first
 
     # --- runs --------------------------------------------------------------------------------------------------
 
     def _send_run(self, run: RowRun, number: int, route: Route) -> Iterator[int]:
         """Append rows to one partition, or to the sticky partition."""
         while run.first < run.stop:
-            try:
-                self._append_once(run, number, route)
-            except MustWait as wait:
+            if not self._append_once(run, number, route):
                 self._wake_sender()
-                yield wait.size
+                yield self._context.accumulator.missing_bytes
 
     def _append_once(self, run: RowRun, number: int, route: Route, may_ask: bool = False) -> bool:
         """Append as many rows as one batch takes.
 
-        With ``may_ask``, return False and append nothing where that would need a new batch.
+        Return False, with nothing appended, where this thread must not wait for memory; with ``may_ask``, where the
+        rows need a new batch.
         """
         first = run.first
         partition = None if number == UNCHOSEN else number

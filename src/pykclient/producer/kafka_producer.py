@@ -259,7 +259,10 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
             if count is None or (partition is not None and partition >= count):
-                return Route(*self._topic_wait.wait(topic, partition, self._max_block_ms))
+                found = self._find_topic(topic, partition, self._max_block_ms)
+                if found is None:
+                    raise self._topic_wait.missing(topic, partition)
+                return Route(*found)
             return Route(cluster, count, self._max_block_ms)
 
         def choose(key: bytes | None, value: bytes | None, route: Route) -> int | None:

@@ -263,8 +263,8 @@ class ProducerComponents:
         """Return the limit of what ``send_batch`` queues; None for memory alone."""
         return RowBacklog(self.clock, pool, self._before_wait_for_memory)
 
-    def _before_wait_for_memory(self, size: int) -> None:  # noqa: ARG002 - ``size`` is for subclasses
-        """Wake the sender, which may be sleeping while batches that hold all of the memory linger.
+    def _before_wait_for_memory(self) -> bool:
+        """Wake the sender, which may be sleeping while batches that hold all of the memory linger; return True.
 
         Raises:
             BufferExhaustedError: the current thread is the sender's, which must not wait for itself.
@@ -275,6 +275,7 @@ class ProducerComponents:
                 "cannot wait for memory that only it can free. Send from another thread"
             )
         self.sender_thread.wakeup()
+        return True
 
     def _metadata(self, config: ProducerConfig, addresses: list[tuple[str, int]], rng: Random) -> ProducerMetadata:
         listeners = ClusterResourceListeners([self.key_serializer, self.value_serializer, *self.metrics.reporters])

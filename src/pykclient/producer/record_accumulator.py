@@ -226,7 +226,7 @@ class RecordAccumulator:
         """Append a record to its partition's open batch, or to a new one; wait for memory up to ``max_block_ms``.
 
         If ``partition`` is None, the built-in partitioner chooses. With ``abort_on_new_batch``, a record that needs a
-        new batch is not appended (KIP-480).
+        new batch is not appended (KIP-480). Nor is it if the thread must not wait for memory.
         """
         record = (timestamp_ms, key, value, headers, on_delivery)
         info, future, wake = self._append_to_open_batch(topic, partition, cluster, ProducerBatch.try_append, record)
@@ -272,6 +272,11 @@ class RecordAccumulator:
             topic, info, partition, cluster, try_append, appended, size, max_block_ms, self._limit(topic, cluster)
         )
         return taken, wake or wake_for_new, False
+
+    @property
+    def missing_bytes(self) -> int:
+        """The number of bytes that must be free for the last append that must not wait."""
+        return self._pool.missing_bytes
 
     def _limit(self, topic: str, cluster: Cluster) -> int:
         """Return how many bytes of rows may be queued, or 0 if memory is the only limit.
@@ -349,11 +354,12 @@ class RecordAccumulator:
         size: int,
         max_block_ms: int,
         limit: int = 0,
-    ) -> tuple[T, bool]:
+    ) -> tuple[T | None, bool]:
         """Append to a new batch, or to one that another thread has added meanwhile.
 
-        Return the result, and True if the sender must be woken. ``size`` is an upper bound for a batch with only the
-        first record. With ``limit``, wait until at most so many bytes of rows are queued.
+        Return the result, and True if the sender must be woken; None if the thread must not wait for memory, see
+        ``BufferPool``. ``size`` is an upper bound for a batch with only the first record. With ``limit``, wait until at
+        most so many bytes of rows are queued.
         """
         loan = Loan()
         try:
@@ -379,6 +385,8 @@ class RecordAccumulator:
                         max_block_ms = self.backlog.enter(loan, size + to_borrow, limit, max_block_ms)
                         continue  # the partition may have changed during a wait
                     buffer = self._pool.allocate(loan, size, max_block_ms, to_borrow)
+                    if buffer is None:
+                        return None, False
                 now_ms = self._clock.now_ms()
                 with HERE.mark, queue.lock:
                     if (

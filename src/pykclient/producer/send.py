@@ -257,6 +257,7 @@ class SendMethods(Generic[K, V]):
     ) -> FutureRecordMetadata:
         if self._refusal is not None:
             raise self._refused()
+        record: ProducerRecord[K, V] | None = None
         if isinstance(topic, ProducerRecord):
             if any(given is not None for given in (value, key, headers, partition, timestamp_ms)):
                 raise IllegalArgumentError(
@@ -264,21 +265,19 @@ class SendMethods(Generic[K, V]):
                     "beside it only on_delivery can be given"
                 )
             record = topic
-            if self._interceptors is not None:
-                return self._send_intercepted(record, on_delivery)
-            return self._do_send(
-                record.topic,
-                record.value,
-                record.key,
-                record.headers,
-                record.partition,
-                record.timestamp_ms,
-                on_delivery,
-            )
-        if self._interceptors is not None:
+            headers = record.headers
+        elif self._interceptors is not None:
             record = ProducerRecord(topic, value, key, () if headers is None else headers, partition, timestamp_ms)
-            return self._send_intercepted(record, on_delivery)
-        return self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            headers = record.headers
+        # The arguments are checked before the first interceptor sees them; `_do_send` checks the returned record. The
+        # compiled form may have called the interceptors.
+        if self._interceptors is not None and record is not None and not isinstance(on_delivery, InterceptedDelivery):
+            record, headers, on_delivery = self._interceptors.intercepted(record, on_delivery)
+        if record is not None:
+            topic, value, key, partition = record.topic, record.value, record.key, record.partition
+            timestamp_ms = record.timestamp_ms
+        future = self._do_send(cast(str, topic), value, key, headers, partition, timestamp_ms, on_delivery)
+        return cast(FutureRecordMetadata, future)  # this thread may wait
 
     def _send_in_new_batch(
         self,
@@ -289,11 +288,12 @@ class SendMethods(Generic[K, V]):
         info: TopicInfo,
         cluster: Cluster,
         full: PartitionQueue | None = None,
-    ) -> FutureRecordMetadata:
+    ) -> FutureRecordMetadata | None:
         """Append a record that needs a new batch. The compiled ``send`` has checked it and calls this.
 
-        ``size_bytes`` is an upper bound of the size of a batch with only this record. ``full`` is the queue whose last
-        batch had no room for the record, if any; that batch is closed.
+        Return None if the thread must not wait for memory. ``size_bytes`` is an upper bound of the size of a batch with
+        only this record. ``full`` is the queue whose last batch had no room for the record, if any; that batch is
+        closed.
         """
         ensure_not_interrupting("send()")
         try:
@@ -308,7 +308,7 @@ class SendMethods(Generic[K, V]):
         except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
             self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
             raise
-        return cast(FutureRecordMetadata, future)
+        return future
 
     def _wake_for_new_batch(self) -> None:
         """Wake the sender for a batch that the compiled ``send`` has started."""
@@ -317,26 +317,6 @@ class SendMethods(Generic[K, V]):
         except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
             self._sender.wakeup()
             raise
-
-    def _send_intercepted(self, record: ProducerRecord[K, V], on_delivery: OnDelivery | None) -> FutureRecordMetadata:
-        """Pass the record to the interceptors, and send the one that they return.
-
-        The arguments are checked before the first interceptor sees them; ``_do_send`` checks the returned record.
-        """
-        assert self._interceptors is not None
-        if isinstance(on_delivery, InterceptedDelivery):  # the compiled send() has called the interceptors
-            headers: Headers = record.headers
-        else:
-            record, headers, on_delivery = self._interceptors.intercepted(record, on_delivery)
-        return self._do_send(
-            record.topic,
-            record.value,
-            record.key,
-            headers,
-            record.partition,
-            record.timestamp_ms,
-            on_delivery,
-        )
 
     def _do_send(
         self,
@@ -348,8 +328,8 @@ class SendMethods(Generic[K, V]):
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
-    ) -> FutureRecordMetadata:
-        """Append a record to a batch.
+    ) -> FutureRecordMetadata | None:
+        """Append a record to a batch; return None, with nothing done, if this thread must not wait and would have to.
 
         ``serialized`` has the key and the value as bytes, if they have been serialized already.
         """
@@ -371,7 +351,10 @@ class SendMethods(Generic[K, V]):
             cluster = self._metadata.fetch()
             count = cluster.partition_count_for_topic(topic)
             if count is None or (partition is not None and not 0 <= partition < count):
-                cluster, count, max_block_ms = self._topic_wait.wait(topic, partition, max_block_ms)
+                found = self._find_topic(topic, partition, max_block_ms)
+                if found is None:
+                    return None
+                cluster, count, max_block_ms = found
             key_bytes: Any = key
             value_bytes: Any = value
             if serialized is not None:
@@ -423,7 +406,11 @@ class SendMethods(Generic[K, V]):
         except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
             self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
             raise
-        return cast(FutureRecordMetadata, future)
+        return future
+
+    def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int] | None:
+        """Return what ``TopicWait.wait`` does; None if this thread must not wait and would have to."""
+        return self._topic_wait.wait(topic, partition, max_block_ms)
 
     _serialize = staticmethod(serialize)
 
