@@ -96,7 +96,7 @@ class World:
     def use_up(self) -> None:
         """Leave few sequence numbers to a partition."""
         if self.h.manager is not None:
-            entry = self.h.manager._partitions.entries[self._tp(self.rng.randrange(PARTITIONS))]
+            entry = self.h.manager._partitions[self._tp(self.rng.randrange(PARTITIONS))]
             if not entry.in_flight and entry.last_acked_sequence >= 0:
                 entry.next_sequence = self.twin["record_batch"].MAX_INT32 - self.rng.randrange(3)
                 entry.last_acked_sequence = entry.next_sequence - 1
@@ -146,7 +146,7 @@ class World:
                 state = (queue.due_ms, queue.last_batch_bytes, queue.leader_epoch, queue.leader and queue.leader.id)
                 self.told.append((state, [self._batch(batch) for batch in queue.batches]))
         if self.h.manager is not None:
-            for tp, entry in self.h.manager._partitions.entries.items():
+            for tp, entry in self.h.manager._partitions.items():
                 names = ("next_sequence", "last_acked_sequence", "last_acked_offset", "is_known_to_broker")
                 numbers = [getattr(entry, name) for name in names]
                 in_flight = [self._batch(batch) for batch in entry.in_flight]

@@ -28,7 +28,7 @@ TP = TopicPartition("t", 0)
 def leave_numbers(manager: ProducerIdManager | None, tp: TopicPartition, left: int) -> TxnPartitionEntry:
     """Leave a partition only ``left`` sequence numbers of the epoch."""
     assert manager is not None
-    entry = manager._partitions.entries[tp]
+    entry = manager._partitions[tp]
     entry.producer_id_and_epoch = manager.producer_id_and_epoch
     entry.next_sequence = END - left
     entry.last_acked_sequence = END - left - 1

@@ -30,18 +30,6 @@ class BatchBuilder(Generic[K, V]):
     It takes up to ``batch.size`` bytes, not compressed, or one larger record. Thread: owner.
     """
 
-    __slots__ = (
-        "_closed",
-        "_headers",
-        "_key_serializer",
-        "_keys",
-        "_max_size",
-        "_size",
-        "_timestamps",
-        "_value_serializer",
-        "_values",
-    )
-
     def __init__(self, max_size: int, key_serializer: Serializer[Any], value_serializer: Serializer[Any]) -> None:
         self._max_size = max_size
         self._key_serializer = key_serializer

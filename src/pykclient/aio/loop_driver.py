@@ -236,27 +236,6 @@ class LoopDriver:
     still send what is left. Thread: the loop's.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_client",
-        "_clock",
-        "_decider",
-        "_descriptor",
-        "_due_ms",
-        "_is_turning",
-        "_is_woken",
-        "_last_io_ms",
-        "_last_turn_ms",
-        "_loop",
-        "_on_turn",
-        "_selector",
-        "_timer",
-        "closed",
-        "is_held",
-        "resumed",
-        "turns",
-    )
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

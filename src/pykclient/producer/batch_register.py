@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, HERE
 from pykclient.errors import IllegalArgumentError, IllegalStateError, check_move
@@ -61,51 +61,23 @@ AppendResult = tuple[FutureRecordMetadata | None, bool, bool]
 AppendRowsResult = tuple[RowsInBatch | None, bool, bool]
 
 
-class AccumulatorConfig:
+class AccumulatorConfig(NamedTuple):
     """The settings of a RecordAccumulator. Times are in milliseconds."""
 
-    __slots__ = (
-        "batch_size",
-        "compression",
-        "delivery_timeout_ms",
-        "enable_adaptive_partitioning",
-        "guarantee_message_order",
-        "linger_ms",
-        "max_queued_rows",
-        "max_rows_batch_size",
-        "partition_availability_timeout_ms",
-        "retry_backoff_max_ms",
-        "retry_backoff_ms",
-    )
-
-    def __init__(
-        self,
-        batch_size: int,
-        compression: Compression,
-        linger_ms: int,
-        retry_backoff_ms: int,
-        retry_backoff_max_ms: int,
-        delivery_timeout_ms: int,
-        enable_adaptive_partitioning: bool = False,
-        partition_availability_timeout_ms: int = 0,
-        guarantee_message_order: bool = False,
-        max_rows_batch_size: int = 0,
-        max_queued_rows: int = 0,
-    ) -> None:
-        self.batch_size = batch_size
-        #: The maximum size in bytes of a batch of ``send_batch``.
-        self.max_rows_batch_size = max(batch_size, max_rows_batch_size)
-        #: How many bytes ``send_batch`` may queue, apart from a batch for each partition.
-        self.max_queued_rows = max_queued_rows
-        self.compression = compression
-        self.linger_ms = linger_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        self.retry_backoff_max_ms = retry_backoff_max_ms
-        self.delivery_timeout_ms = delivery_timeout_ms
-        self.enable_adaptive_partitioning = enable_adaptive_partitioning
-        self.partition_availability_timeout_ms = partition_availability_timeout_ms
-        #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
-        self.guarantee_message_order = guarantee_message_order
+    batch_size: int
+    compression: Compression
+    linger_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    delivery_timeout_ms: int
+    enable_adaptive_partitioning: bool = False
+    partition_availability_timeout_ms: int = 0
+    #: Mute a partition while one of its batches is in flight, so that retries cannot reorder its batches.
+    guarantee_message_order: bool = False
+    #: The maximum size in bytes of a batch of ``send_batch``, if that is more than ``batch_size``.
+    max_rows_batch_size: int = 0
+    #: How many bytes ``send_batch`` may queue, apart from a batch for each partition.
+    max_queued_rows: int = 0
 
 
 class PartitionQueue(QueueState):
@@ -338,19 +310,6 @@ class WaitingQueues:
     Thread: io, but for ``changed``, ``needs_wakeup`` and ``changed_queues``, which any thread may use.
     """
 
-    __slots__ = (
-        "_snapshot",
-        "_unfiled",
-        "changed_queues",
-        "delivery_timeout_ms",
-        "leaderless",
-        "linger_ms",
-        "muted",
-        "next_expiry_ms",
-        "next_look_ms",
-        "nodes",
-    )
-
     def __init__(self, linger_ms: int, delivery_timeout_ms: int) -> None:
         self.linger_ms = linger_ms
         self.delivery_timeout_ms = delivery_timeout_ms
@@ -505,25 +464,6 @@ class BatchRegister:
 
     Thread: io, but for ``incomplete``, to which any thread adds new batches.
     """
-
-    __slots__ = (
-        "_backlog",
-        "_batch_size",
-        "_compression_type",
-        "_in_flight",
-        "_pool",
-        "_queue_of",
-        "_retry_backoff",
-        "_thread",
-        "_waiting",
-        "held",
-        "id_manager",
-        "incomplete",
-        "is_ordered",
-        "results",
-        "returned",
-        "topics_with_small_batches",
-    )
 
     def __init__(
         self,

@@ -98,14 +98,15 @@ _MOST_RETURNED = 8
 
 
 class Waiter:
-    """A waiting thread. While it is ``patient``, it is woken only if ``wanted`` bytes are free."""
+    """A thread in line. While it is ``patient``, it waits for more than its ``size``: see BufferPool and RowBacklog."""
 
-    __slots__ = ("is_gone", "patient", "signal", "wanted")
+    __slots__ = ("is_gone", "patient", "signal", "size", "wanted")
 
-    def __init__(self, signal: Signal, size: int, wanted: int) -> None:
+    def __init__(self, signal: Signal, size: int, wanted: int, patient: bool) -> None:
         self.signal = signal
+        self.size = size
         self.wanted = wanted
-        self.patient = wanted > size
+        self.patient = patient
         #: True if the thread has left the line. Any thread that finds such a waiter at the head removes it.
         self.is_gone = False
 
@@ -129,8 +130,6 @@ class BufferPool(PoolState):
 
     Thread: any.
     """
-
-    __slots__ = ("_clock", "_metrics", "_on_wait", "missing_bytes", "poolable_size")
 
     def __init__(
         self,
@@ -254,7 +253,8 @@ class BufferPool(PoolState):
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
         patience_ends_ms = min(deadline_ms, start_ms + _PATIENCE_MS)
-        waiter = Waiter(clock.new_signal(), size, max(size, self.total_memory // _PART_WORTH_WAKING_FOR))
+        wanted = max(size, self.total_memory // _PART_WORTH_WAKING_FOR)
+        waiter = Waiter(clock.new_signal(), size, wanted, patient=wanted > size)
         try:
             with HERE.mark, self._lock:
                 self._waiters.append(waiter)
@@ -375,20 +375,6 @@ def _closed() -> KafkaError:
     return KafkaError("the producer was closed while a send was waiting for buffer.memory")
 
 
-class _Waiter:
-    """A thread in line. While it is ``patient``, it waits for half of its limit to be free."""
-
-    __slots__ = ("is_gone", "limit", "patient", "signal", "size")
-
-    def __init__(self, signal: Signal, size: int, limit: int) -> None:
-        self.signal = signal
-        self.size = size
-        self.limit = limit
-        self.patient = True
-        #: True if the thread has left the line. Any thread that finds such a waiter at the head removes it.
-        self.is_gone = False
-
-
 class RowBacklog:
     """The number of undrained bytes of ``send_batch``, and the threads that wait for it to fall.
 
@@ -403,15 +389,13 @@ class RowBacklog:
     Each thread in line calls ``on_wait`` before it waits: the batches may belong to a sleeping sender. Thread: any.
     """
 
-    __slots__ = ("_clock", "_closed", "_left", "_lock", "_on_wait", "_pool", "_size", "_waiters")
-
     def __init__(self, clock: Clock, pool: BufferPool, on_wait: Callable[[], object]) -> None:
         self._clock = clock
         self._pool = pool  # counts the waits in its metrics
         self._on_wait = on_wait
         self._lock = threading.Lock()  # guards: _closed, _size, _waiters
         self._size = 0
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: deque[Waiter] = deque()
         self._closed = False
         # The loans of batches that have left their queues. Appending one takes no lock, so nothing can interrupt it.
         self._left: deque[Loan] = deque()
@@ -470,7 +454,7 @@ class RowBacklog:
         start_ms = clock.now_ms()
         deadline_ms = start_ms + max_block_ms
         patience_ends_ms = min(deadline_ms, start_ms + _PATIENCE_MS)
-        waiter = _Waiter(clock.new_signal(), size, limit)
+        waiter = Waiter(clock.new_signal(), size, limit, patient=True)
         try:
             with HERE.mark, self._lock:
                 self._waiters.append(waiter)
@@ -505,8 +489,8 @@ class RowBacklog:
     def _has_room(self, size: int, limit: int) -> bool:
         return not self._size or self._size + size <= limit
 
-    def _may_enter(self, waiter: _Waiter) -> bool:
-        return self._has_room(waiter.size, waiter.limit // 2 + waiter.size if waiter.patient else waiter.limit)
+    def _may_enter(self, waiter: Waiter) -> bool:
+        return self._has_room(waiter.size, waiter.wanted // 2 + waiter.size if waiter.patient else waiter.wanted)
 
     def _take_in(self) -> None:
         """Subtract what has left, and remove waiters that have left the line. The caller holds the lock."""

@@ -77,19 +77,6 @@ class ProducerInterceptors:
     Thread: any.
     """
 
-    __slots__ = (
-        "_added",
-        "_failed",
-        "_interceptors",
-        "_last",
-        "_log",
-        "_of_acknowledgements",
-        "_of_headers",
-        "_of_sends",
-        "of_batches",
-        "share_records",
-    )
-
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log_context: LogContext) -> None:
         self._interceptors = tuple(interceptors)
         self._log = log_context.logger(__name__)

@@ -1,4 +1,4 @@
-"""Where records wait for the sender: the objects that each record and each batch pass through.
+"""The objects that each record and each batch pass through, from ``send`` to the broker's response.
 
 A record goes into the open batch of its partition's queue, or into a new one (``Outbox``). The sender files the queues
 by node and due time, drains their batches, and completes them (the functions at the end). The classes hold the state of
@@ -399,30 +399,6 @@ class BatchState:
         "state",
         "topic_partition",
     )
-    _attempts_when_leader_last_changed: int
-    _builder: MemoryRecordsBuilder
-    _clock: Clock
-    appended_bytes: int
-    attempts: int
-    base_sequence: int
-    compression_ratio: float
-    created_ms: int
-    current_leader_epoch: int | None
-    drained_ms: int
-    final_state: str | None
-    in_retry: bool
-    is_open: bool
-    is_split_batch: bool
-    last_attempt_ms: int
-    max_record_size: int
-    may_be_written: bool
-    producer_epoch: int
-    producer_id: int
-    retry_backoff_ms: int
-    sequence_has_been_reset: bool
-    size_in_bytes: int
-    state: str
-    topic_partition: TopicPartition
     #: The types of a result, of a future, as the subclass has them.
     result_type: ClassVar[type[ResultState]]
     future_type: ClassVar[Callable[..., FutureState]]
@@ -448,7 +424,7 @@ class BatchState:
         #: Where the batch is. Only BatchRegister changes it, except that a new batch starts in its queue.
         self.state = QUEUED
         #: The result, once it is decided.
-        self.final_state = None
+        self.final_state: str | None = None
         #: The pool's memory. A batch created by a split has none: the pool does not count these.
         self.loan: Any = None
         self.is_split_batch = is_split_batch
@@ -464,7 +440,7 @@ class BatchState:
         self.compression_ratio = 1.0
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
-        self.current_leader_epoch = None
+        self.current_leader_epoch: int | None = None
         self._attempts_when_leader_last_changed = 0
         self._builder = builder
         self.producer_id = builder.producer_id

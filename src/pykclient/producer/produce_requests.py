@@ -78,8 +78,6 @@ _COPY_BELOW = 1024
 class _OnePartition:
     """All that two requests for one partition of a topic have in common. Immutable. Thread: any."""
 
-    __slots__ = ("client_id", "encoded_id", "fields", "layout", "name", "short_layout", "topic_id", "version")
-
     def __init__(
         self, template: ProduceTemplate, name: str, topic_id: UUID, version: int, client_id: str | None
     ) -> None:
@@ -122,8 +120,6 @@ class PartitionResponse(NamedTuple):
 
 class ProduceTemplate:
     """The fields that all produce requests of a producer share, also as bytes of the flexible versions."""
-
-    __slots__ = ("_one_partition", "acks", "encoded", "layout", "timeout_ms", "transactional_id")
 
     def __init__(self, transactional_id: str | None, acks: int, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
@@ -606,8 +602,6 @@ class ProduceWarnings:
     While brokers restart, thousands of partitions may have no leader for some seconds. A line for each of them and each
     attempt would hide all others. Thread: io.
     """
-
-    __slots__ = ("_log", "_missing", "_retried", "noted")
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter[logging.Logger]) -> None:
         self._log = log

@@ -59,30 +59,6 @@ class ProducerComponents:
     Tests may pass ``client`` and ``metadata``. Creating the components starts no thread.
     """
 
-    __slots__ = (
-        "accumulator",
-        "buffer_pool",
-        "client",
-        "client_id",
-        "clock",
-        "compression",
-        "environment",
-        "id_manager",
-        "interceptors",
-        "key_serializer",
-        "log_context",
-        "may_lend",
-        "metadata",
-        "metrics",
-        "partitioner",
-        "producer_metrics",
-        "sender",
-        "sender_metrics",
-        "sender_thread",
-        "transactions",
-        "value_serializer",
-    )
-
     def __init__(
         self,
         config: ProducerConfig,

@@ -73,8 +73,6 @@ class _Registry:
 class TopicMetrics:
     """The sensors of one topic."""
 
-    __slots__ = ("bytes", "compression_rate", "errors", "records", "retries")
-
     def __init__(self, metrics: Metrics, topic: str, before_read: Callable[[int], None]) -> None:
         registry = _Registry(metrics, before_read)
         self.records = registry.topic_meter(topic, "records-per-batch", "record-send", "Records sent")

@@ -58,8 +58,6 @@ class PartitionLoad:
     Thread: io, but for ``look``, which any thread may call.
     """
 
-    __slots__ = ("_node_stats", "_unavailable_after_ms", "excludes_nodes")
-
     def __init__(self, unavailable_after_ms: int) -> None:
         """``unavailable_after_ms`` is ``partitioner.availability.timeout.ms``; 0 excludes no node."""
         self._unavailable_after_ms = unavailable_after_ms
@@ -143,7 +141,7 @@ class RecordAccumulator:
         self.sender_thread = sender_thread or SenderThread()
         self._config = config
         self._batch_size = config.batch_size
-        self._max_rows_batch_size = config.max_rows_batch_size
+        self._max_rows_batch_size = max(config.batch_size, config.max_rows_batch_size)
         self._compression_type = config.compression.type
         self.is_compressed = self._compression_type is not CompressionType.NONE
         self._pool = buffer_pool

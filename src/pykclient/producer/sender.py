@@ -81,37 +81,19 @@ _CLOSED_DURING_CALL = "the producer was closed during the call"
 _CALLBACKS_MS = 5
 
 
-class SenderConfig:
+class SenderConfig(NamedTuple):
     """The settings of a Sender.
 
     ``acks`` is -1 for all. Times are in milliseconds, sizes in bytes.
     """
 
-    __slots__ = (
-        "acks",
-        "max_request_size",
-        "min_produce_version",
-        "request_timeout_ms",
-        "retries",
-        "retry_backoff_ms",
-    )
-
-    def __init__(
-        self,
-        acks: int,
-        retries: int,
-        max_request_size: int,
-        request_timeout_ms: int,
-        retry_backoff_ms: int,
-        min_produce_version: int | None = None,
-    ) -> None:
-        self.acks = acks
-        self.retries = retries
-        self.max_request_size = max_request_size
-        self.request_timeout_ms = request_timeout_ms
-        self.retry_backoff_ms = retry_backoff_ms
-        #: The lowest version of the produce request that brokers must support; None allows any.
-        self.min_produce_version = min_produce_version
+    acks: int
+    retries: int
+    max_request_size: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    #: The lowest version of the produce request that brokers must support; None allows any.
+    min_produce_version: int | None = None
 
 
 class Purge(NamedTuple):

@@ -169,24 +169,6 @@ class SenderDriver:
     Thread: ``run`` and ``run_once`` belong to the sender's thread; any thread may call the others.
     """
 
-    __slots__ = (
-        "_client",
-        "_clock",
-        "_is_parked",
-        "_is_unfinished",
-        "_last_cycle_ms",
-        "_last_poll_ms",
-        "_last_waiter",
-        "_lends",
-        "_log",
-        "_news",
-        "_next_step_ms",
-        "_sender",
-        "_signal",
-        "_stepped_by",
-        "_thread",
-    )
-
     def __init__(
         self,
         sender: DrivenSender,

@@ -114,8 +114,8 @@ class TxnPartitionEntry(TxnPartitionState):
         self.is_known_to_broker = False
 
 
-class _Entries(dict[TopicPartition, TxnPartitionEntry]):
-    """Creates the entry of a partition that has none."""
+class TxnPartitionMap(dict[TopicPartition, TxnPartitionEntry]):
+    """The partitions written to with the current producer id. A look-up creates a missing entry. Thread: io."""
 
     __slots__ = ()
 
@@ -123,40 +123,15 @@ class _Entries(dict[TopicPartition, TxnPartitionEntry]):
         entry = self[topic_partition] = TxnPartitionEntry(topic_partition)
         return entry
 
-
-class TxnPartitionMap:
-    """The partitions written to with the current producer id. Thread: io."""
-
-    __slots__ = ("entries",)
-
-    def __init__(self) -> None:
-        #: The entry of each partition. ``entries[topic_partition]`` creates one if there is none.
-        self.entries = _Entries()
-
-    def get(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
-        entry = self.entries.get(topic_partition)
-        if entry is None:
-            raise IllegalStateError(f"no sequence numbers were assigned for {topic_partition}")
-        return entry
-
     def track(self, numbered: Iterable[ProducerBatch]) -> None:
         """Make ``numbered`` the batches in flight, and do not reuse their sequence numbers."""
-        for entry in self.entries.values():
+        for entry in self.values():
             entry.in_flight = []
         for batch in numbered:
-            entry = self.entries[batch.topic_partition]
+            entry = self[batch.topic_partition]
             entry.add_in_flight_batch(batch)
             if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch):
                 entry.next_sequence = max(entry.next_sequence, batch.last_sequence + 1)
-
-    def find(self, topic_partition: TopicPartition) -> TxnPartitionEntry | None:
-        return self.entries.get(topic_partition)
-
-    def remove(self, topic_partition: TopicPartition) -> None:
-        self.entries.pop(topic_partition, None)
-
-    def reset(self) -> None:
-        self.entries.clear()
 
 
 class SequenceNumbers(ABC):
@@ -164,8 +139,6 @@ class SequenceNumbers(ABC):
 
     Subclasses decide which partitions may be sent to, and what a gap in the numbers leads to. Thread: io.
     """
-
-    __slots__ = ("__dict__", "__weakref__")
 
     #: True if the batches are parts of transactions.
     is_transactional = False
@@ -201,7 +174,7 @@ class SequenceNumbers(ABC):
     def _rewrite_partitions(self) -> None:
         """Number the batches in flight of the partitions with a gap from 0, in the new epoch."""
         for topic_partition in self._partitions_to_rewrite:
-            entry = self._partitions.entries[topic_partition]
+            entry = self._partitions[topic_partition]
             entry.start_sequences_at_beginning(self.producer_id_and_epoch)
             self._unresolved.pop(topic_partition, None)
         self._partitions_to_rewrite.clear()
@@ -220,7 +193,7 @@ class SequenceNumbers(ABC):
             topic_partition
         ):
             return True
-        entry = self._partitions.entries[topic_partition]
+        entry = self._partitions[topic_partition]
         in_flight = entry.in_flight
         if first.base_sequence == NO_SEQUENCE:
             if in_flight and (
@@ -249,7 +222,7 @@ class SequenceNumbers(ABC):
 
     def number(self, batch: ProducerBatch, now_ms: int) -> None:
         """Assign sequence numbers to a batch that is sent for the first time, and track it as in flight."""
-        entry = self._partitions.entries[batch.topic_partition]
+        entry = self._partitions[batch.topic_partition]
         if not entry.in_flight:
             if entry.producer_id_and_epoch != self.producer_id_and_epoch:
                 entry.start_sequences_at_beginning(self.producer_id_and_epoch)
@@ -266,37 +239,39 @@ class SequenceNumbers(ABC):
 
     def sequence_number(self, topic_partition: TopicPartition) -> int:
         """Return the base sequence of the partition's next batch."""
-        return self._partitions.entries[topic_partition].next_sequence
+        return self._partitions[topic_partition].next_sequence
 
     def has_inflight_batches(self, topic_partition: TopicPartition) -> bool:
-        return bool(self._partitions.entries[topic_partition].in_flight)
+        return bool(self._partitions[topic_partition].in_flight)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         if not batch.has_sequence:
             raise IllegalStateError(f"{batch} has no sequence number")
-        self._partitions.get(batch.topic_partition).add_in_flight_batch(batch)
+        if batch.topic_partition not in self._partitions:
+            raise IllegalStateError(f"no sequence numbers were assigned for {batch.topic_partition}")
+        self._partitions[batch.topic_partition].add_in_flight_batch(batch)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
-        entry = self._partitions.find(batch.topic_partition)
+        entry = self._partitions.get(batch.topic_partition)
         if entry is not None:
             entry.remove_in_flight_batch(batch)
 
     def is_in_flight(self, batch: ProducerBatch) -> bool:
         """Return whether ``batch`` is tracked as in flight."""
-        entry = self._partitions.find(batch.topic_partition)
+        entry = self._partitions.get(batch.topic_partition)
         return entry is not None and batch in entry.in_flight
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int:
         """Return the lowest base sequence in flight, NO_SEQUENCE if nothing is in flight."""
-        in_flight = self._partitions.entries[topic_partition].in_flight
+        in_flight = self._partitions[topic_partition].in_flight
         return in_flight[0].base_sequence if in_flight else NO_SEQUENCE
 
     def last_acked_sequence(self, topic_partition: TopicPartition) -> int:
-        entry = self._partitions.find(topic_partition)
+        entry = self._partitions.get(topic_partition)
         return NO_LAST_ACKED_SEQUENCE_NUMBER if entry is None else entry.last_acked_sequence
 
     def last_acked_offset(self, topic_partition: TopicPartition) -> int:
-        entry = self._partitions.find(topic_partition)
+        entry = self._partitions.get(topic_partition)
         return NO_OFFSET if entry is None else entry.last_acked_offset
 
     # --- outcomes ----------------------------------------------------------------------------------------------
@@ -304,7 +279,7 @@ class SequenceNumbers(ABC):
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
         """Record that ``batch`` is written at ``base_offset``, or NO_OFFSET if the broker no longer knows it."""
         # The partition's entry may have been removed while the batch was in flight; create a new one then.
-        entry = self._partitions.entries[batch.topic_partition]
+        entry = self._partitions[batch.topic_partition]
         # For a batch that had already failed this is the late response, and its sequence may belong to an old epoch.
         is_late = batch.final_state != SUCCEEDED
         if entry.producer_id_and_epoch == (batch.producer_id, batch.producer_epoch) and not (
@@ -344,7 +319,7 @@ class SequenceNumbers(ABC):
             # A broker remembers only the last five batches. An earlier attempt may have been written before those, and
             # so may the batches behind this one.
             refused = batch.attempts == 0 and not batch.may_be_written
-        if refused and not self._partitions.entries[batch.topic_partition].has_in_flight_before(batch):
+        if refused and not self._partitions[batch.topic_partition].has_in_flight_before(batch):
             self.request_epoch_bump(batch.topic_partition)
         else:
             self.mark_sequence_unresolved(batch)
@@ -428,8 +403,6 @@ FATAL_ERRORS = (
 class InitProducerIdHandler:
     """Requests a producer id and handles the response (Java: TransactionManager.InitProducerIdHandler). Thread: io."""
 
-    __slots__ = ("_manager", "retry_not_before_ms")
-
     def __init__(self, manager: ProducerIdManager) -> None:
         self._manager = manager
         #: The next request is sent at this time, unless the one in flight has its outcome earlier.
@@ -476,7 +449,7 @@ class ProducerIdManager(SequenceNumbers):
     @property
     def entries(self) -> dict[TopicPartition, TxnPartitionEntry]:
         """The sequence numbers of each partition."""
-        return self._partitions.entries
+        return self._partitions
 
     @property
     def is_settled(self) -> bool:

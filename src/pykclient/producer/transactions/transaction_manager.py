@@ -68,8 +68,6 @@ class TransactionManager(TransactionalCalls):
     Thread: io
     """
 
-    __slots__ = ()
-
     def __init__(
         self,
         log_context: LogContext,
@@ -425,7 +423,7 @@ class TransactionManager(TransactionalCalls):
     def _initialized(self, body: InitProducerIdResponse) -> None:
         if self._state == state.INITIALIZING:
             keeps_prepared = self._keeps_prepared and not self.has_producer_id
-            self._partitions.reset()
+            self._partitions.clear()
             self._set_producer_id_and_epoch(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
             self._update_version()
             self._can_bump_epoch = self._coordinator_bumps_epochs()
@@ -469,7 +467,7 @@ class TransactionManager(TransactionalCalls):
         """Note that the transaction has ended. In the second generation, the response has the next epoch."""
         if self._state in state.COMPLETING:
             if body is not None and body.producer_id >= 0:
-                self._partitions.reset()
+                self._partitions.clear()
                 self._needs_epoch_bump = False
                 self.producer_id_and_epoch = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
             was_v2 = self._is_v2

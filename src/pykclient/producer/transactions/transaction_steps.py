@@ -145,8 +145,6 @@ OnSuccess = Callable[[Any], None]
 class TxnStep(ABC):
     """One request: where to send it, how to build it, and what its response means. Thread: io."""
 
-    __slots__ = ("coordinator", "on_success", "principal")
-
     name: ClassVar[str]
     #: True if the request changes the open transaction, so that it must not arrive in a later one.
     changes_transaction: ClassVar[bool] = True
@@ -216,8 +214,6 @@ class _FindCoordinatorBuilder(RequestBuilder):
 class FindCoordinatorStep(TxnStep):
     """Asks any broker for a coordinator. Thread: io."""
 
-    __slots__ = ("wanted",)
-
     name = "FindCoordinator"
     changes_transaction = False
 
@@ -256,8 +252,6 @@ class InitProducerIdStep(TxnStep):
 
     ``two_phases`` is KEEP_PREPARED, ABORT_PREPARED, or None without two-phase commit.
     """
-
-    __slots__ = ("_current", "_timeout_ms", "_transactional_id", "_two_phases")
 
     name = "InitProducerId"
     changes_transaction = False
@@ -332,8 +326,6 @@ class InitProducerIdStep(TxnStep):
 class AddPartitionsStep(TxnStep):
     """Adds partitions to a transaction of the first generation. In the second, the broker adds them on write."""
 
-    __slots__ = ("_producer", "_transactional_id", "partitions")
-
     name = "AddPartitionsToTxn"
 
     def __init__(
@@ -376,8 +368,6 @@ class AddPartitionsStep(TxnStep):
 class AddOffsetsStep(TxnStep):
     """Adds the offsets of a group to the transaction, in its first generation."""
 
-    __slots__ = ("_producer", "_transactional_id", "group_id")
-
     name = "AddOffsetsToTxn"
 
     def __init__(
@@ -413,8 +403,6 @@ class AddOffsetsStep(TxnStep):
 
 class TxnOffsetCommitStep(TxnStep):
     """Sends offsets to the group coordinator, where they stay pending until the transaction ends (KIP-447)."""
-
-    __slots__ = ("_group", "_is_v2", "_offsets", "_producer", "_transactional_id")
 
     name = "TxnOffsetCommit"
 
@@ -490,8 +478,6 @@ class TxnOffsetCommitStep(TxnStep):
 class EndTxnStep(TxnStep):
     """Commits or aborts. In the second generation, the response has the epoch of the next transaction."""
 
-    __slots__ = ("_is_v2", "_producer", "_transactional_id", "committed")
-
     name = "EndTxn"
 
     def __init__(
@@ -542,18 +528,6 @@ class TransactionDialogue:
     A response is kept until its step has been handled. So if an exception of a signal handler ends the handling, it is
     repeated. Thread: io.
     """
-
-    __slots__ = (
-        "_attempts",
-        "_backoff",
-        "_coordinators",
-        "_log",
-        "_lost_at_ms",
-        "in_flight",
-        "last_error",
-        "not_before_ms",
-        "unhandled",
-    )
 
     def __init__(self, log: PrefixLogger, backoff: ExponentialBackoff) -> None:
         self._log = log

@@ -106,18 +106,6 @@ class TransactionalRequestResult:
     Thread: any.
     """
 
-    __slots__ = (
-        "_clock",
-        "_created_ms",
-        "_thread",
-        "_waiting",
-        "completed",
-        "completed_ms",
-        "duration_ms",
-        "error",
-        "operation",
-    )
-
     def __init__(self, operation: str, clock: Clock, thread: SenderThread) -> None:
         self.operation = operation
         #: The error that the call failed with; None if it succeeded or is still going on.
@@ -190,8 +178,6 @@ class TransactionalRequestResult:
 
 class PendingCall:
     """A call that changes the state; the sender begins it. Another call of the same kind waits for its result."""
-
-    __slots__ = ("has_ended", "is_begun", "result")
 
     def __init__(self, result: TransactionalRequestResult) -> None:
         self.result = result
@@ -271,8 +257,6 @@ class TransactionalCalls(ProducerIdManager):
 
     Thread: any, but for ``_transition_to``: io.
     """
-
-    __slots__ = ()
 
     is_transactional = True
 

@@ -306,8 +306,6 @@ def timed_out(
 class Transaction:
     """The context manager of one transaction; see ``KafkaProducer.transaction``. Thread: owner."""
 
-    __slots__ = ("_producer",)
-
     def __init__(self, producer: TransactionalMethods) -> None:
         self._producer = producer
 
