@@ -6,7 +6,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from pykclient.argument_values import check_callable, shown, whole_number
 from pykclient.clock import Clock
@@ -17,7 +17,13 @@ from pykclient.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
-from pykclient.producer.future import FutureRecordMetadata, ProduceRequestResult, run_listeners, signed_milliseconds
+from pykclient.producer.future import (
+    DeliveryFuture,
+    FutureRecordMetadata,
+    ProduceRequestResult,
+    run_listeners,
+    signed_milliseconds,
+)
 from pykclient.producer.interceptors import UNKNOWN_PARTITION
 from pykclient.producer.outbox import NO_OFFSET
 from pykclient.producer.partitioner.hashing import hash_partitions
@@ -394,7 +400,7 @@ class RefusedRows(NamedTuple):
     error: Exception
 
 
-class BatchFuture:
+class BatchFuture(DeliveryFuture[BatchMetadata]):
     """A future for all records of a ``send_batch``.
 
     Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run where those of a
@@ -434,11 +440,6 @@ class BatchFuture:
     def done(self) -> bool:
         """Return True once all rows are acknowledged or have failed."""
         return self._first_unknown() is None
-
-    @property
-    def is_done(self) -> bool:
-        """Return ``done()``, under kafka-python's name."""
-        return self.done()
 
     def succeeded(self) -> bool:
         """Return True if all rows were written; with ``acks=0``, if all were sent."""
@@ -557,55 +558,9 @@ class BatchFuture:
             raise error.with_traceback(None)
         return BatchMetadata(self.topic, self.num_rows, self.base_offsets, self.slices)
 
-    def result(self, timeout: float | None = None) -> BatchMetadata:
-        """Return ``get(timeout)``, under the name of ``concurrent.futures``."""
-        return self.get(timeout)
-
-    def __await__(self) -> Generator[Any, None, BatchMetadata]:
-        if not self.done():
-            import asyncio  # imported late: only programs that await need it
-
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-
-            def settle() -> None:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-            def wake(_future: BatchFuture) -> None:
-                try:
-                    loop.call_soon_threadsafe(settle)
-                except RuntimeError:  # the loop is closed, so nobody waits
-                    return
-
-            self.add_done_callback(wake)
-            yield from waiter
-        return self.get(0)
-
     # --- callbacks ---------------------------------------------------------------------------------------------
 
-    def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
-        """Call ``function(*args, metadata, **kwargs)`` if all rows succeed."""
-        check_callable(function, "function")
-
-        def on_success(future: BatchFuture) -> None:
-            if future.exception is None:
-                function(*args, future.get(0), **kwargs)
-
-        return self.add_done_callback(on_success)
-
-    def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> BatchFuture:
-        """Call ``function(*args, error, **kwargs)`` with the first error if some rows fail."""
-        check_callable(function, "function")
-
-        def on_failure(future: BatchFuture) -> None:
-            error = future.exception
-            if error is not None:
-                function(*args, error, **kwargs)
-
-        return self.add_done_callback(on_failure)
-
-    def add_done_callback(self, function: Callable[[BatchFuture], object]) -> BatchFuture:
+    def add_done_callback(self, function: Callable[[Self], object]) -> Self:
         """Call ``function(future)`` once all rows are acknowledged or have failed; immediately if they already are."""
         check_callable(function, "function")
 

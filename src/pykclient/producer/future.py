@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from pykclient.argument_values import check_callable, plain_number, shown
 from pykclient.clock import FOREVER_MS, HERE, Signal, ensure_not_interrupting, interrupting
@@ -30,6 +30,9 @@ from pykclient.types import (
 if TYPE_CHECKING:
     from pykclient.producer.sender_thread import SenderThread
 
+
+#: The metadata that a future returns.
+M = TypeVar("M")
 
 _NO_HEADER_SIZE = -1
 
@@ -292,7 +295,77 @@ class ProduceRequestResult(ResultState):
             return True
 
 
-class FutureRecordMetadata(FutureState):
+class DeliveryFuture(Generic[M]):
+    """The methods that the futures of single records and of many have in common. Thread: any."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Return True once everything is acknowledged or has failed."""
+        raise NotImplementedError
+
+    @property
+    def exception(self) -> Exception | None:
+        """The error, or the first of several; None before the future is done, and after a success."""
+        raise NotImplementedError
+
+    def get(self, timeout: float | None = None) -> M:
+        """Wait up to ``timeout`` seconds for the metadata and return it."""
+        raise NotImplementedError
+
+    def add_done_callback(self, function: Callable[[Self], object]) -> Self:
+        """Call ``function(future)`` once the future is done; immediately if it already is."""
+        raise NotImplementedError
+
+    @property
+    def is_done(self) -> bool:
+        """Return ``done()``, under kafka-python's name."""
+        return self.done()
+
+    def result(self, timeout: float | None = None) -> M:
+        """Return ``get(timeout)``, under the name of ``concurrent.futures``."""
+        return self.get(timeout)
+
+    def __await__(self) -> Generator[Any, None, M]:
+        if not self.done():
+            import asyncio  # imported late: only programs that await need it
+
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+
+            def wake(_future: Self) -> None:
+                try:
+                    loop.call_soon_threadsafe(_settle, waiter)
+                except RuntimeError:  # the loop is closed, so nobody waits
+                    return
+
+            self.add_done_callback(wake)
+            yield from waiter
+        return self.get(0)
+
+    def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> Self:
+        """Call ``function(*args, metadata, **kwargs)`` on success, of all rows if there are several."""
+        check_callable(function, "function")
+
+        def on_success(future: Self) -> None:
+            if future.exception is None:
+                function(*args, future.get(0), **kwargs)
+
+        return self.add_done_callback(on_success)
+
+    def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> Self:
+        """Call ``function(*args, error, **kwargs)`` with the first error on failure."""
+        check_callable(function, "function")
+
+        def on_failure(future: Self) -> None:
+            error = future.exception
+            if error is not None:
+                function(*args, error, **kwargs)
+
+        return self.add_done_callback(on_failure)
+
+
+class FutureRecordMetadata(DeliveryFuture[RecordMetadata], FutureState):
     """A future for one record: its RecordMetadata, or the error that it failed with.
 
     Wait with ``get`` or ``result``, ``await`` it in asyncio, or add a callback. Callbacks run on the sender's thread,
@@ -331,11 +404,6 @@ class FutureRecordMetadata(FutureState):
     def timestamp_ms(self) -> int:
         """The record's own timestamp, in milliseconds since the epoch."""
         return self._timestamp_ms
-
-    @property
-    def is_done(self) -> bool:
-        """Return ``done()``, under kafka-python's name."""
-        return self.done()
 
     def succeeded(self) -> bool:
         """Return True if the record was written; with ``acks=0``, if it was sent."""
@@ -395,51 +463,9 @@ class FutureRecordMetadata(FutureState):
             raise result.error_for(index).with_traceback(None)
         return self._metadata(result, index)
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return ``get(timeout)``, under the name of ``concurrent.futures``."""
-        return self.get(timeout)
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self.done():
-            import asyncio  # imported late: only programs that await need it
-
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-
-            def wake(_future: FutureRecordMetadata) -> None:
-                try:
-                    loop.call_soon_threadsafe(_settle, waiter)
-                except RuntimeError:  # the loop is closed, so nobody waits
-                    return
-
-            if self.add_listener(wake):
-                yield from waiter
-        return self.get(0)
-
     # --- callbacks ---------------------------------------------------------------------------------------------
 
-    def add_callback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Call ``function(*args, metadata, **kwargs)`` on success."""
-        check_callable(function, "function")
-
-        def on_success(future: FutureRecordMetadata) -> None:
-            if future.exception is None:
-                function(*args, future.value, **kwargs)
-
-        return self.add_done_callback(on_success)
-
-    def add_errback(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Call ``function(*args, error, **kwargs)`` on failure."""
-        check_callable(function, "function")
-
-        def on_failure(future: FutureRecordMetadata) -> None:
-            error = future.exception
-            if error is not None:
-                function(*args, error, **kwargs)
-
-        return self.add_done_callback(on_failure)
-
-    def add_both(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+    def add_both(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> Self:
         """Call ``function(*args, metadata_or_error, **kwargs)`` in either case."""
         check_callable(function, "function")
 
@@ -448,7 +474,7 @@ class FutureRecordMetadata(FutureState):
 
         return self.add_done_callback(on_either)
 
-    def add_done_callback(self, function: Listener) -> FutureRecordMetadata:
+    def add_done_callback(self, function: Listener) -> Self:
         """Call ``function(future)`` once the record is acknowledged or has failed; immediately if it already is."""
         check_callable(function, "function")
         if not self.add_listener(function):
