@@ -12,11 +12,10 @@ from pykclient.pacing import PacedCoroutines
 from pykclient.producer import open_producers
 from pykclient.producer.buffer_pool import BufferPool
 from pykclient.producer.future import FutureRecordMetadata, milliseconds
-from pykclient.producer.interceptors import InterceptedDelivery, ProducerInterceptors
+from pykclient.producer.interceptors import InterceptedDelivery
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2
 from pykclient.producer.producer_components import ProducerComponents
-from pykclient.producer.send import TopicWait
 from pykclient.producer.transactions.transactional_calls import SEND_OFFSETS
 from pykclient.producer.transactions.transactional_methods import (
     LEFT_PREPARED,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 class ThreadlessComponents(ProducerComponents):
     """The components of a producer that must not wait for memory. Creating them starts no thread."""
 
-    __slots__ = ()
-
     def _row_backlog(self, pool: BufferPool) -> None:
         """Set no limit but the memory for rows: ``AIOKafkaProducer.send_columns`` gives way after each window."""
 
@@ -63,28 +60,14 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
     the call can be repeated. Thread: the loop's.
     """
 
-    __slots__ = ("wake_driver",)
-
     def __init__(self, config: ProducerConfig, environment: LoopEnvironment) -> None:
         self._begin(config, ThreadlessComponents(config, environment))
+        self.components = self._components
+        self.topic_wait = self._topic_wait
+        self.interceptors = self._interceptors
+        self.max_block_ms = self._max_block_ms
         #: Has the driver's next turn in the next iteration of the loop.
         self.wake_driver: Callable[[], object] = self._sender.wakeup
-
-    @property
-    def components(self) -> ProducerComponents:
-        return self._components
-
-    @property
-    def topic_wait(self) -> TopicWait:
-        return self._topic_wait
-
-    @property
-    def interceptors(self) -> ProducerInterceptors | None:
-        return self._interceptors
-
-    @property
-    def max_block_ms(self) -> int:
-        return self._max_block_ms
 
     @property
     def refusal(self) -> KafkaError | None:
@@ -353,8 +336,6 @@ class TransactionalCoroutines(PacedCoroutines):
 
 class AsyncTransaction:
     """The context manager of one transaction; see ``AIOKafkaProducer.transaction``. Thread: the loop's."""
-
-    __slots__ = ("_producer",)
 
     def __init__(self, producer: TransactionalCoroutines) -> None:
         self._producer = producer

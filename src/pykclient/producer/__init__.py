@@ -1,7 +1,7 @@
 """The producer: batches records, and delivers those of a partition in order and once.
 
-- ``kafka_producer``, ``producer_components``: the public class, and the creation of its parts
-- ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: the way of a record to a batch
+- ``kafka_producer``, ``producer_components``: the public class with the steps of ``send``, and the making of its parts
+- ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: what ``send`` begins with, and asks on its way
 - ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``: batches
 - ``batch_register``: where each batch is, and when it is due
 - ``sender``, ``produce_requests``: requests, and what becomes of batches

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
-from pykclient.argument_values import checked_flag, shown
-from pykclient.clock import SystemClock, ensure_not_interrupting, interrupting, is_interrupting
+from pykclient.argument_values import check_callable, checked_flag, shown
+from pykclient.clock import HERE, SystemClock, ensure_not_interrupting, interrupting, is_interrupting
 from pykclient.config.producer_config import ProducerConfig
 from pykclient.errors import (
+    AuthenticationError,
+    BrokerError,
     IllegalArgumentError,
     IllegalStateError,
     KafkaError,
@@ -23,19 +25,27 @@ from pykclient.network.environment import Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
-from pykclient.producer.future import milliseconds
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, milliseconds, run_listeners
+from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
+from pykclient.producer.outbox import FULL
+from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
+from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_components import ProducerComponents
-from pykclient.producer.send import FORKED, SendMethods, SendPath, SendState, TopicWait
+from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
+from pykclient.producer.send import RECORD_OVERHEAD, SendPath, SendState, TopicWait
 from pykclient.producer.sender_thread import SenderDriver
 from pykclient.producer.transactions.transactional_methods import TransactionalMethods
+from pykclient.record.record_batch import MAX_INT32
 from pykclient.serialization import BYTES
-from pykclient.types import K, V
+from pykclient.types import Header, Headers, K, ProducerRecord, TopicPartition, V
 
 if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
     from pykclient.config.client_settings import ProducerSettings
+    from pykclient.network.metadata import Cluster
+    from pykclient.producer.batch_register import PartitionQueue, TopicInfo
     from pykclient.producer.columns import BatchFuture, ColumnSenderContext, Route
     from pykclient.serialization import SerializerOf
     from pykclient.types import MadeK, MadeV
@@ -43,6 +53,10 @@ if TYPE_CHECKING:
 THREAD_NAME_PREFIX = "kafka-producer-network-thread"
 
 _CLOSED = "the producer is closed"
+_FORKED = "this producer was made before fork(): its thread is in the parent process. Make one in the child"
+
+#: The longest key, in bytes, whose partition is cached.
+_CACHED_KEY_SIZE = 64
 
 #: Time for the thread to end after a forced close. It takes longer only while a callback of the application blocks.
 _FORCED_CLOSE_S = 0.5
@@ -54,7 +68,7 @@ _ENDING_TIMEOUT_S = 0.5
 _PLAIN: frozenset[type] = frozenset((bytes, type(None)))
 
 
-class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], SendState[K, V]):
+class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState[K, V]):
     """A client that sends records to Kafka in batches, from a background thread.
 
     ``config`` maps Kafka's dotted keys to values; keyword arguments are the same keys with underscores, and take
@@ -182,6 +196,194 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         self._log.debug("The producer has started")
 
     # --- sending -----------------------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        topic: str | ProducerRecord[K, V],
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        if self._refusal is not None:
+            raise self._refused()
+        record: ProducerRecord[K, V] | None = None
+        if isinstance(topic, ProducerRecord):
+            if any(given is not None for given in (value, key, headers, partition, timestamp_ms)):
+                raise IllegalArgumentError(
+                    "send(record) takes value, key, headers, partition and timestamp from the ProducerRecord; "
+                    "beside it only on_delivery can be given"
+                )
+            record = topic
+            headers = record.headers
+        elif self._interceptors is not None:
+            record = ProducerRecord(topic, value, key, () if headers is None else headers, partition, timestamp_ms)
+            headers = record.headers
+        # The arguments are checked before the first interceptor sees them; `_do_send` checks the returned record. The
+        # compiled form may have called the interceptors.
+        if self._interceptors is not None and record is not None and not isinstance(on_delivery, InterceptedDelivery):
+            record, headers, on_delivery = self._interceptors.intercepted(record, on_delivery)
+        if record is not None:
+            topic, value, key, partition = record.topic, record.value, record.key, record.partition
+            timestamp_ms = record.timestamp_ms
+        future = self._do_send(cast(str, topic), value, key, headers, partition, timestamp_ms, on_delivery)
+        return cast(FutureRecordMetadata, future)  # this thread may wait
+
+    def _send_in_new_batch(
+        self,
+        topic: str,
+        partition: int | None,
+        record: tuple[int, bytes | None, bytes | None, Sequence[Header], OnDelivery | None],
+        size_bytes: int,
+        info: TopicInfo,
+        cluster: Cluster,
+        full: PartitionQueue | None = None,
+    ) -> FutureRecordMetadata | None:
+        """Append a record that needs a new batch. The compiled ``send`` has checked it and calls this.
+
+        Return None if the thread must not wait for memory. ``size_bytes`` is an upper bound of the size of a batch with
+        only this record. ``full`` is the queue whose last batch had no room for the record, if any; that batch is
+        closed.
+        """
+        ensure_not_interrupting("send()")
+        try:
+            wake_for_full = full is not None and self._accumulator.waiting.changed(full, FULL)
+            future, wake = self._accumulator.append_with_new_batch(
+                topic, info, partition, cluster, ProducerBatch.try_append, record, size_bytes, self._max_block_ms
+            )
+            if wake or wake_for_full:
+                self._wake_sender()
+        except KafkaError as error:
+            return self._failed(self._components.sender_thread.explain(error), topic, partition, record[3], record[4])
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
+            raise
+        return future
+
+    def _wake_for_new_batch(self) -> None:
+        """Wake the sender for a batch that the compiled ``send`` has started."""
+        try:
+            self._wake_sender()
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()
+            raise
+
+    def _do_send(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+        serialized: tuple[bytes | None, bytes | None] | None = None,
+    ) -> FutureRecordMetadata | None:
+        """Append a record to a batch; return None, with nothing done, if this thread must not wait and would have to.
+
+        ``serialized`` has the key and the value as bytes, if they have been serialized already.
+        """
+        if HERE.mark._is_owned():  # type: ignore[attr-defined]
+            raise interrupting("send()")
+        number = partition
+        try:
+            # All arguments are checked before the first of them is used.
+            if type(topic) is not str:
+                topic = record_arguments.checked_topic(topic)
+            if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_INT32):
+                number = partition = record_arguments.checked_partition(partition)
+            checked_headers: Headers = () if headers is None else record_arguments.checked_headers(headers)
+            if timestamp_ms is not None:
+                timestamp_ms = record_arguments.checked_timestamp(timestamp_ms)
+            if on_delivery is not None:
+                check_callable(on_delivery, "on_delivery")
+            max_block_ms = self._max_block_ms
+            cluster = self._metadata.fetch()
+            count = cluster.partition_count_for_topic(topic)
+            if count is None or (partition is not None and not 0 <= partition < count):
+                found = self._find_topic(topic, partition, max_block_ms)
+                if found is None:
+                    return None
+                cluster, count, max_block_ms = found
+            key_bytes: Any = key
+            value_bytes: Any = value
+            if serialized is not None:
+                key_bytes, value_bytes = serialized
+            elif type(key) not in self._plain_key_types or type(value) not in self._plain_value_types:
+                # Serializers get the list that was passed to `send`, and may append to it.
+                given = headers if type(headers) in {list, tuple} else checked_headers
+                if type(key) not in self._plain_key_types:
+                    key_bytes = self._serialize(self._key_serializer, "key", topic, given, key)
+                if type(value) not in self._plain_value_types:
+                    value_bytes = self._serialize(self._value_serializer, "value", topic, given, value)
+                if given:
+                    checked_headers = record_arguments.checked_headers(given)
+            if partition is None:
+                if self._partitioner is not None:
+                    number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
+                elif key_bytes is not None and not self._ignore_keys:
+                    hashing = murmur2_cached if len(key_bytes) <= _CACHED_KEY_SIZE else murmur2
+                    number = (hashing(key_bytes) & POSITIVE) % count
+            size = RECORD_OVERHEAD
+            if key_bytes is not None:
+                size += len(key_bytes)
+            if value_bytes is not None:
+                size += len(value_bytes)
+            if size > self._max_record_size or checked_headers:
+                ensure_valid_record_size(
+                    topic, key_bytes, value_bytes, checked_headers, self._components.compression, self._config
+                )
+            if timestamp_ms is None:
+                timestamp_ms = self._clock.wall_ms()
+            if self._id_manager is not None:
+                self._id_manager.maybe_fail_with_error()
+            record = (timestamp_ms, key_bytes, value_bytes, checked_headers, on_delivery, max_block_ms, cluster)
+            may_choose_again = self._on_new_batch is not None and partition is None and number is not None
+            future, wake, aborted = self._accumulator.append(topic, number, *record, may_choose_again)
+            if aborted:
+                self._on_new_batch(topic, cluster, number)
+                number = self._partition(topic, key, key_bytes, value, value_bytes, cluster, count)
+                future, wake_for_new, _ = self._accumulator.append(topic, number, *record)
+                wake = wake or wake_for_new
+            if wake:
+                self._wake_sender()
+        except KafkaError as error:
+            error = self._components.sender_thread.explain(error)
+            return self._failed(error, topic, number, headers_of(headers), on_delivery)
+        except Exception as error:  # a partitioner of the application raised it; interceptors are still told
+            self._note_failure(error, topic, number, headers_of(headers))
+            raise
+        except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
+            self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
+            raise
+        return future
+
+    def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int] | None:
+        """Return what ``TopicWait.wait`` does; None if this thread must not wait and would have to."""
+        return self._topic_wait.wait(topic, partition, max_block_ms)
+
+    _serialize = staticmethod(serialize)
+
+    def _partition(
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+        count: int,
+    ) -> int | None:
+        """Return the configured partitioner's choice, or None where it leaves the choice to the built-in partitioner.
+
+        Raises:
+            IllegalArgumentError: it chose something else than one of the topic's ``count`` partitions.
+        """
+        assert self._partitioner is not None
+        chosen = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        return None if chosen is None else record_arguments.checked_choice(chosen, self._partitioner, topic, count)
 
     def send_batch(
         self,
@@ -311,6 +513,65 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         self._refusal = why
         self._send_path = None
 
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def _failed(
+        self, error: KafkaError, topic: str, partition: int | None, headers: Headers, on_delivery: OnDelivery | None
+    ) -> FutureRecordMetadata:
+        """Report a record that did not reach a batch: return a failed future for brokers' errors, raise all others."""
+        self._components.producer_metrics.record_error()
+        self._note_in_transaction(error)
+        topic_partition = self._note_failure(error, topic, partition, headers)
+        self._rest(self._repeated_sends.pause_ms(error, self._clock.now_ms()))
+        if not isinstance(error, (BrokerError, AuthenticationError)):
+            raise error
+        self._log.debug("A send failed: %r", error)
+        if isinstance(on_delivery, InterceptedDelivery):
+            on_delivery = on_delivery.on_delivery
+        future = failed_future(topic_partition, error)
+        if on_delivery is not None:
+            run_listeners([(future, on_delivery, True)])
+        return future
+
+    def _note_in_transaction(self, error: Exception) -> None:
+        """Note that a record of a transaction is missing, unless the caller only made a mistake."""
+        if self._id_manager is not None and not isinstance(error, (IllegalStateError, IllegalArgumentError)):
+            self._id_manager.send_failed(error)
+
+    def _failed_to_serialize(
+        self,
+        error: Exception,
+        topic: str,
+        partition: int | None,
+        headers: Headers | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        """Handle a serializer's error for the compiled ``send``, as ``_do_send`` does."""
+        if isinstance(error, KafkaError):
+            return self._failed(error, topic, partition, headers_of(headers), on_delivery)
+        self._note_failure(error, topic, partition, headers_of(headers))
+        raise error
+
+    def _note_failure(self, error: Exception, topic: str, partition: int | None, headers: Headers) -> TopicPartition:
+        topic_partition = TopicPartition(topic, UNKNOWN_PARTITION if partition is None else partition)
+        if self._interceptors is not None:
+            self._interceptors.on_send_error(topic_partition, error, headers)
+        return topic_partition
+
+    def _refused(self) -> KafkaError:
+        """Return the error of a call that is refused."""
+        self._rest(SHORT_PAUSE_MS)
+        return self._refusal_error()
+
+    def _refusal_error(self) -> KafkaError:
+        if self._refusal is None:
+            return IllegalStateError("the producer is in use")
+        return UseAfterForkError(self._refusal) if self._refusal == _FORKED else IllegalStateError(self._refusal)
+
+    def _ensure_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refused()
+
     # --- the rest of the surface -------------------------------------------------------------------------------
 
     @classmethod
@@ -425,7 +686,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         """
         from pykclient.producer.explanation import explain_producer
 
-        if self._refusal == FORKED:
+        if self._refusal == _FORKED:
             raise self._refused()
         ensure_not_interrupting("explain()")
         return explain_producer(repr(self), self._components, self._config)
@@ -452,7 +713,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
         """
         timeout_ms = milliseconds(timeout)
         checked_flag(keep_transaction, "keep_transaction")
-        if self._refusal == FORKED:
+        if self._refusal == _FORKED:
             return
         from_callback = self._in_callback()
         if is_interrupting() or (self._components.sender_thread.is_current and not from_callback):
@@ -495,8 +756,8 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendMethods[K, V], 
 
         Called in a forked child, which has no sender thread and may have inherited held locks.
         """
-        self._refuse(FORKED)
-        self._accumulator.fail_after_fork(UseAfterForkError(FORKED))
+        self._refuse(_FORKED)
+        self._accumulator.fail_after_fork(UseAfterForkError(_FORKED))
 
     # --- scope -------------------------------------------------------------------------------------------------
 
