@@ -5,6 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
+from pykclient.network.client_request import ClientRequest, InFlightRequest, Shortcut
+from pykclient.network.frames import NetworkSend
+from pykclient.protocol.headers import encode_response
+from pykclient.protocol.message import Response
 from pykclient.protocol.messages.fetch import FetchResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -209,3 +213,10 @@ def epoch_response(
             for tp, (code, epoch, end) in answers.items()
         ]
     )
+
+
+def handle_usual(shortcut: Shortcut, request: ClientRequest, version: int, response: Response, now_ms: int) -> bool:
+    """Let the network client's shortcut handle the response to ``request``; return whether it did."""
+    frame = encode_response(response, version, request.correlation_id).getvalue()[4:]
+    in_flight = InFlightRequest(request, version, False, NetworkSend(request.destination, ()), now_ms)
+    return in_flight.handle_usual(shortcut, frame, now_ms)

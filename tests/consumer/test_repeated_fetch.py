@@ -18,12 +18,12 @@ from pykclient.consumer.fetch_session_handler import (
 from pykclient.consumer.values import FetchConfig
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.client_request import ClientRequest
-from pykclient.protocol.headers import encode_request, encode_response
+from pykclient.network.client_request import ClientRequest, Shortcut
+from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.testing import EmbeddedCluster
 from tests.consumer.harness import TP0, TP1, Harness
-from tests.consumer.responses import fetch_response, partition_data
+from tests.consumer.responses import fetch_response, handle_usual, partition_data
 from tests.support.mock_clock import MockClock
 
 SESSION = 0x01020304
@@ -55,8 +55,8 @@ class Repeated:
         builder = FetchRequestBuilder(CONFIG, self.handler.build_changes({}))
         now_ms = self.clock.now_ms()
         request = ClientRequest("0", builder, 77, client_id, now_ms - 500, True, 30_000)
-        frame = memoryview(encode_response(response, version, 77).getvalue()[4:])
-        is_usual = self.handler.usual_response.matches(version, frame) and self.fetch.handle(request, now_ms)
+        shortcut = Shortcut(self.handler.usual_response, self.fetch.handle, self.fetch)
+        is_usual = handle_usual(shortcut, request, version, response, now_ms)
         return self.fetch.next_frame(request, version, 78) if is_usual else None
 
     def request(self, version: int, client_id: str | None, correlation_id: int = 78) -> bytes:
@@ -147,8 +147,8 @@ class Idle(Harness):
         assert shortcut is not None
         assert shortcut.repetition is not None
         version = request.request_builder.latest_allowed_version
-        frame = encode_response(FetchResponse(session_id=SESSION), version, 1).getvalue()[4:]
-        is_usual = shortcut.usual.matches(version, frame) and shortcut.handle(request, self.clock.now_ms())
+        response = FetchResponse(session_id=SESSION)
+        is_usual = handle_usual(shortcut, request, version, response, self.clock.now_ms())
         if is_usual:
             shortcut.repetition.next_frame(request, version, 2)
         return is_usual

@@ -342,7 +342,7 @@ def test_interrupted_send_fails_all_requests_of_connection(error: type[BaseExcep
 def test_report_names_request_that_cannot_be_encoded() -> None:
     """The first request of a connection cannot be encoded, and the report says so."""
     f, _ = bootstrapped()
-    f.client._config.client_id = "caf\udce9"
+    f.client._config = f.client._config._replace(client_id="caf\udce9")
     for _ in range(20):
         f.poll(BACKOFF_MS)
     assert "API_VERSIONS v4 request could not be encoded" in f.client.connection_report()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from pykclient.errors import AuthenticationError, IllegalStateError
 
@@ -26,26 +26,17 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 }
 
 
-class ChannelState:
+class ChannelState(NamedTuple):
     """The state of a channel, or its last state before it was closed.
 
     Only AUTHENTICATION_FAILED has an ``exception``. ``cause`` is the error that broke the connection, if any.
     ``remote_address`` is for messages. Immutable. Thread: any.
     """
 
-    __slots__ = ("cause", "exception", "remote_address", "state")
-
-    def __init__(
-        self,
-        state: str,
-        exception: AuthenticationError | None = None,
-        remote_address: str | None = None,
-        cause: Exception | None = None,
-    ) -> None:
-        self.state = state
-        self.exception = exception
-        self.remote_address = remote_address
-        self.cause = cause
+    state: str
+    exception: AuthenticationError | None = None
+    remote_address: str | None = None
+    cause: Exception | None = None
 
     def move_to(self, state: str, exception: AuthenticationError | None = None) -> ChannelState:
         """Return the next state.

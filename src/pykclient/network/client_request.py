@@ -181,17 +181,6 @@ class RequestBuilder:
 class ClientRequest:
     """A request for a node. ``callback`` gets the ClientResponse on the polling thread. Thread: owner."""
 
-    __slots__ = (
-        "callback",
-        "client_id",
-        "correlation_id",
-        "created_ms",
-        "destination",
-        "expect_response",
-        "request_builder",
-        "request_timeout_ms",
-    )
-
     def __init__(
         self,
         destination: str,
@@ -223,7 +212,7 @@ class ClientRequest:
         )
 
 
-class ClientResponse:
+class ClientResponse(NamedTuple):
     """The outcome of a ClientRequest.
 
     Exactly one of these is set. ``response_body`` is the response. ``disconnected`` is True if the connection was lost
@@ -232,50 +221,18 @@ class ClientResponse:
     request that expects no response. Thread: owner.
     """
 
-    __slots__ = (
-        "api_key",
-        "api_version",
-        "authentication_error",
-        "build_error",
-        "callback",
-        "correlation_id",
-        "created_ms",
-        "destination",
-        "disconnected",
-        "received_ms",
-        "response_body",
-        "timed_out",
-    )
-
-    def __init__(
-        self,
-        api_key: int,
-        api_version: int,
-        correlation_id: int,
-        callback: Callable[[ClientResponse], None] | None,
-        destination: str,
-        created_ms: int,
-        received_ms: int,
-        disconnected: bool = False,
-        timed_out: bool = False,
-        build_error: KafkaError | None = None,
-        authentication_error: AuthenticationError | None = None,
-        response_body: Any = None,
-    ) -> None:
-        if timed_out and not disconnected:
-            raise IllegalStateError("a response cannot be timed out on a connection that still stands")
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.callback = callback
-        self.destination = destination
-        self.created_ms = created_ms
-        self.received_ms = received_ms
-        self.disconnected = disconnected
-        self.timed_out = timed_out
-        self.build_error = build_error
-        self.authentication_error = authentication_error
-        self.response_body = response_body
+    api_key: int
+    api_version: int
+    correlation_id: int
+    callback: Callable[[ClientResponse], None] | None
+    destination: str
+    created_ms: int
+    received_ms: int
+    disconnected: bool = False
+    timed_out: bool = False
+    build_error: KafkaError | None = None
+    authentication_error: AuthenticationError | None = None
+    response_body: Any = None
 
     @property
     def has_response(self) -> bool:

@@ -253,22 +253,6 @@ class ClientTelemetry:
     Thread: owner.
     """
 
-    __slots__ = (
-        "_adopted_id",
-        "_api_versions",
-        "_awaiting",
-        "_collector",
-        "_is_closing",
-        "_lacks_node",
-        "_log",
-        "_node_id",
-        "_resource",
-        "_rng",
-        "_state",
-        "_subscription",
-        "quiet_until_ms",
-    )
-
     def __init__(
         self,
         metrics: Metrics,

@@ -263,41 +263,16 @@ _EXP_BASE: Final = 2
 _JITTER: Final = 0.2
 
 
-class BackoffConfig:
+class BackoffConfig(NamedTuple):
     """The backoffs between connection attempts and the timeouts of an attempt, in milliseconds."""
 
-    __slots__ = ("connection_setup_timeout_max_ms", "connection_setup_timeout_ms", "reconnect_max_ms", "reconnect_ms")
-
-    def __init__(
-        self,
-        reconnect_ms: int,
-        reconnect_max_ms: int,
-        connection_setup_timeout_ms: int,
-        connection_setup_timeout_max_ms: int,
-    ) -> None:
-        self.reconnect_ms = reconnect_ms
-        self.reconnect_max_ms = reconnect_max_ms
-        self.connection_setup_timeout_ms = connection_setup_timeout_ms
-        self.connection_setup_timeout_max_ms = connection_setup_timeout_max_ms
+    reconnect_ms: int
+    reconnect_max_ms: int
+    connection_setup_timeout_ms: int
+    connection_setup_timeout_max_ms: int
 
 
 class _NodeConnectionState:
-    __slots__ = (
-        "address_index",
-        "addresses",
-        "authentication_error",
-        "connection_setup_timeout_ms",
-        "failed_attempts",
-        "failed_connect_attempts",
-        "host",
-        "last_attempted_address",
-        "last_connect_attempt_ms",
-        "lookup",
-        "reconnect_backoff_ms",
-        "state",
-        "throttle_until_ms",
-    )
-
     def __init__(self, host: str, now_ms: int, reconnect_backoff_ms: int, connection_setup_timeout_ms: int) -> None:
         self.state = CONNECTING
         self.host = host

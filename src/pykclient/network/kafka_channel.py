@@ -60,28 +60,6 @@ _TOTALS = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request
 class KafkaChannel:
     """The state and the steps of one connection, driven by the selector. Thread: io."""
 
-    __slots__ = (
-        "_auth_send",
-        "_authenticator",
-        "_first_frame",
-        "_remote_address",
-        "_transport",
-        "id",
-        "is_plain",
-        "muted",
-        "pump",
-        "ready",
-        "reauthenticate_ms",
-        "reauthentication_start_ms",
-        "received_meanwhile",
-        "registered",
-        "send",
-        "state",
-        "stream",
-        "traffic",
-        "used_ms",
-    )
-
     traffic: Traffic  # the selector's counters for this connection
 
     def __init__(self, id: str, transport: TransportLayer, authenticator: Authenticator, stream: FrameStream) -> None:

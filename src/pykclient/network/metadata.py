@@ -46,22 +46,6 @@ class Cluster:
     Nodes are in the order received; callers randomize where necessary. Thread: any.
     """
 
-    __slots__ = (
-        "_available_partitions_by_topic",
-        "_nodes_by_id",
-        "_partitions",
-        "_partitions_by_topic",
-        "_topic_ids",
-        "_topic_names",
-        "cluster_resource",
-        "controller",
-        "internal_topics",
-        "invalid_topics",
-        "is_bootstrap_configured",
-        "nodes",
-        "unauthorized_topics",
-    )
-
     def __init__(
         self,
         cluster_id: str | None,
@@ -304,19 +288,6 @@ class MetadataSnapshot:
 
     Immutable, so it is read without a lock. Thread: any.
     """
-
-    __slots__ = (
-        "_partitions",
-        "cluster",
-        "cluster_id",
-        "controller",
-        "internal_topics",
-        "invalid_topics",
-        "nodes",
-        "topic_ids",
-        "topic_names",
-        "unauthorized_topics",
-    )
 
     def __init__(
         self,

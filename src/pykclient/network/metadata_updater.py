@@ -223,18 +223,6 @@ def _sentence(kind: type[KafkaError], names: list[str], seconds: int) -> str:
 class DefaultMetadataUpdater:
     """Asks the least loaded node for metadata whenever an update of ``Metadata`` is due. Thread: owner."""
 
-    __slots__ = (
-        "_client",
-        "_in_progress",
-        "_log",
-        "_metadata",
-        "_rebootstrap",
-        "_request_timeout_ms",
-        "_topic_errors",
-        "attempt_start_ms",
-        "schedule",
-    )
-
     def __init__(
         self,
         metadata: Metadata,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
@@ -63,63 +63,28 @@ if TYPE_CHECKING:
     from pykclient.network.authenticator.sasl_client import Login
 
 
-class NetworkClientConfig:
+class NetworkClientConfig(NamedTuple):
     """The settings of a network client. Times are in milliseconds.
 
     ``rebootstrap_trigger_ms`` is None if metadata.recovery.strategy is none. ``throttle_time_sensor`` records the
     throttle time of each response. ``telemetry`` is None if no metrics are pushed.
     """
 
-    __slots__ = (
-        "backoff",
-        "client_id",
-        "discover_broker_versions",
-        "host_resolver",
-        "login",
-        "max_in_flight_requests_per_connection",
-        "rebootstrap_trigger_ms",
-        "request_timeout_ms",
-        "rng",
-        "socket_receive_buffer",
-        "socket_send_buffer",
-        "telemetry",
-        "throttle_time_sensor",
-        "through",
-    )
-
-    def __init__(
-        self,
-        *,
-        client_id: str,
-        max_in_flight_requests_per_connection: int = 100,
-        request_timeout_ms: int = 30_000,
-        backoff: BackoffConfig | None = None,
-        socket_send_buffer: int = USE_DEFAULT_BUFFER_SIZE,
-        socket_receive_buffer: int = USE_DEFAULT_BUFFER_SIZE,
-        discover_broker_versions: bool = True,
-        rebootstrap_trigger_ms: int | None = 300_000,
-        host_resolver: HostResolver | None = None,
-        throttle_time_sensor: Sensor | None = None,
-        rng: random.Random | None = None,
-        through: str | None = None,
-        telemetry: ClientTelemetry | None = None,
-        login: Login | None = None,
-    ) -> None:
-        self.client_id = client_id
-        self.max_in_flight_requests_per_connection = max_in_flight_requests_per_connection
-        self.request_timeout_ms = request_timeout_ms
-        self.backoff = backoff or BackoffConfig(50, 1_000, 10_000, 30_000)
-        self.socket_send_buffer = socket_send_buffer
-        self.socket_receive_buffer = socket_receive_buffer
-        self.discover_broker_versions = discover_broker_versions
-        self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
-        self.host_resolver = host_resolver or DefaultHostResolver()
-        #: The proxy for messages; None without one.
-        self.through = through
-        self.throttle_time_sensor = throttle_time_sensor
-        self.rng = rng or random.Random()
-        self.telemetry = telemetry
-        self.login = login
+    client_id: str
+    max_in_flight_requests_per_connection: int = 100
+    request_timeout_ms: int = 30_000
+    backoff: BackoffConfig = BackoffConfig(50, 1_000, 10_000, 30_000)
+    socket_send_buffer: int = USE_DEFAULT_BUFFER_SIZE
+    socket_receive_buffer: int = USE_DEFAULT_BUFFER_SIZE
+    discover_broker_versions: bool = True
+    rebootstrap_trigger_ms: int | None = 300_000
+    host_resolver: HostResolver | None = None
+    throttle_time_sensor: Sensor | None = None
+    rng: random.Random | None = None
+    #: The proxy for messages; None without one.
+    through: str | None = None
+    telemetry: ClientTelemetry | None = None
+    login: Login | None = None
 
 
 def choose(
@@ -270,6 +235,8 @@ class NetworkClient:
         log_context: LogContext,
     ) -> None:
         self._config = config
+        self._rng = config.rng or random.Random()
+        self._host_resolver = config.host_resolver or DefaultHostResolver()
         self._selector = selector
         self._api_versions = api_versions
         self._clock = clock
@@ -305,7 +272,7 @@ class NetworkClient:
         self._found_ready: str | None = None  # the node that ``ready`` has just found ready, if nothing happened since
 
     def _new_connection_states(self) -> ClusterConnectionStates:
-        return ClusterConnectionStates(self._config.backoff, self._log_context, self._config.rng)
+        return ClusterConnectionStates(self._config.backoff, self._log_context, self._rng)
 
     def end_interrupted_wait(self) -> bool:
         return self._selector.end_interrupted_wait()
@@ -398,7 +365,7 @@ class NetworkClient:
         nodes = self._updater.fetch_nodes()
         if not nodes:
             raise IllegalStateError("there are no nodes in the Kafka cluster")
-        first = self._config.rng.randrange(len(nodes))
+        first = self._rng.randrange(len(nodes))
         nodes = [*nodes[first:], *nodes[:first]]
         return choose(nodes, self._connection_states, self._selector, self._in_flight, now_ms)
 
@@ -733,7 +700,7 @@ class NetworkClient:
         try:
             check_address(node)
             if self._connection_states.current_address(node_id) is None:
-                lookup = self._config.host_resolver.look_up(node.host, self._selector.wakeup)
+                lookup = self._host_resolver.look_up(node.host, self._selector.wakeup)
                 self._connection_states.resolving(node_id, lookup)
                 if not lookup.done:
                     self._log.debug("Looking up the host of %s", self._name(node_id))

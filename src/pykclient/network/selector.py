@@ -18,7 +18,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from pykclient.clock import FOREVER_MS, HERE, Clock, is_interrupting
 from pykclient.errors import AuthenticationError, IllegalArgumentError, IllegalStateError, ProtocolError
@@ -476,7 +477,7 @@ _new_receive: Final[Callable[[tuple[str, Frame]], NetworkReceive]] = functools.p
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN)
 
 
-class SelectorConfig:
+class SelectorConfig(NamedTuple):
     """The configuration of a selector.
 
     With a negative ``connections_max_idle_ms``, idle connections are never closed. With ``one_receive_per_poll``, a
@@ -484,38 +485,15 @@ class SelectorConfig:
     authenticate stay open for ``failed_authentication_delay_ms`` (KIP-306), which slows down password guessing.
     """
 
-    __slots__ = (
-        "connections_max_idle_ms",
-        "failed_authentication_delay_ms",
-        "max_receive_size",
-        "metrics_group_prefix",
-        "metrics_per_connection",
-        "metrics_tags",
-        "one_receive_per_poll",
-        "proxy_port",
-    )
-
-    def __init__(
-        self,
-        *,
-        max_receive_size: int = UNLIMITED_SIZE,
-        connections_max_idle_ms: int = -1,
-        failed_authentication_delay_ms: int = 0,
-        one_receive_per_poll: bool = False,
-        metrics_group_prefix: str = "selector",
-        metrics_tags: Mapping[str, str] | None = None,
-        metrics_per_connection: bool = True,
-        proxy_port: int | None = None,
-    ) -> None:
-        self.max_receive_size = max_receive_size
-        self.connections_max_idle_ms = connections_max_idle_ms
-        self.failed_authentication_delay_ms = failed_authentication_delay_ms
-        self.one_receive_per_poll = one_receive_per_poll
-        self.metrics_group_prefix = metrics_group_prefix
-        self.metrics_tags = dict(metrics_tags or {})
-        self.metrics_per_connection = metrics_per_connection
-        #: The port of the proxy to connect to instead of brokers; None without a proxy.
-        self.proxy_port = proxy_port
+    max_receive_size: int = UNLIMITED_SIZE
+    connections_max_idle_ms: int = -1
+    failed_authentication_delay_ms: int = 0
+    one_receive_per_poll: bool = False
+    metrics_group_prefix: str = "selector"
+    metrics_tags: Mapping[str, str] = MappingProxyType({})
+    metrics_per_connection: bool = True
+    #: The port of the proxy to connect to instead of brokers; None without a proxy.
+    proxy_port: int | None = None
 
 
 class Selector:

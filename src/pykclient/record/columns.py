@@ -308,25 +308,6 @@ class Columns:
     Thread: owner.
     """
 
-    __slots__ = (
-        "_taken",
-        "has_missing_timestamps",
-        "headers",
-        "is_full",
-        "keys",
-        "lines",
-        "max_bytes",
-        "memory",
-        "names",
-        "offsets",
-        "rows",
-        "runs",
-        "size_bytes",
-        "timestamps",
-        "values",
-        "views",
-    )
-
     def __init__(
         self,
         names: Collection[str] | None = None,
@@ -417,24 +398,6 @@ class ColumnCursor:
     """
 
     is_columnar: ClassVar[bool] = True
-    __slots__ = (
-        "_base_offset",
-        "_base_timestamp",
-        "_batch",
-        "_bytes",
-        "_count",
-        "_data",
-        "_failure",
-        "_limit",
-        "_log_append_time",
-        "_pos",
-        "_remaining",
-        "_run",
-        "bytes_read",
-        "exhausted",
-        "next_offset",
-        "records_read",
-    )
 
     def __init__(
         self,

@@ -277,19 +277,6 @@ class RecordCursor:
     """
 
     is_columnar: ClassVar[bool] = False
-    __slots__ = (
-        "_batch",
-        "_common_fields",
-        "_data",
-        "_limit",
-        "_owner",
-        "_pos",
-        "_remaining",
-        "bytes_read",
-        "exhausted",
-        "next_offset",
-        "records_read",
-    )
 
     def __init__(
         self,

@@ -402,18 +402,6 @@ class RecordIteratorCursor:
 
     is_columnar: ClassVar[bool] = False
 
-    __slots__ = (
-        "_failure",
-        "_owner",
-        "_records",
-        "_timestamp_type",
-        "_upcoming",
-        "bytes_read",
-        "exhausted",
-        "next_offset",
-        "records_read",
-    )
-
     def __init__(self, records: Iterator[Record], owner: CursorOwner, from_offset: int, timestamp_type: int) -> None:
         self._records = records
         self._owner = owner

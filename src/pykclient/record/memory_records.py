@@ -59,23 +59,6 @@ class DefaultRecordBatch:
     to it.
     """
 
-    __slots__ = (
-        "_attributes",
-        "_count",
-        "_length",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "buffer",
-        "checksum",
-        "last_offset_delta",
-        "magic",
-        "max_timestamp",
-        "partition_leader_epoch",
-        "producer_epoch",
-        "producer_id",
-    )
-
     base_offset: int
     partition_leader_epoch: int
     magic: int

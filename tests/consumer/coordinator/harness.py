@@ -28,7 +28,6 @@ from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerIntercept
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.client_request import ClientRequest, ClientResponse
-from pykclient.protocol.headers import encode_response
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
 from pykclient.protocol.messages.heartbeat import HeartbeatResponse
 from pykclient.protocol.messages.join_group import JoinGroupResponse
@@ -37,7 +36,7 @@ from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
-from tests.consumer.responses import metadata_response, topic_id
+from tests.consumer.responses import handle_usual, metadata_response, topic_id
 from tests.support.mock_client import MockClient
 from tests.support.mock_clock import MockClock
 
@@ -244,10 +243,8 @@ def receive(
     builder, now_ms = request.builder, group.clock.now_ms()
     version = builder.latest_allowed_version
     sent = ClientRequest("0", builder, correlation_id, "c", now_ms - 5, True, 30_000)
-    frame = encode_response(body, version, correlation_id).getvalue()[4:]
     group.network.awaits_records = waits
-    shortcut = builder.shortcut
-    is_usual = shortcut is not None and shortcut.usual.matches(version, frame) and shortcut.handle(sent, now_ms)
+    is_usual = builder.shortcut is not None and handle_usual(builder.shortcut, sent, version, body, now_ms)
     group.network.awaits_records = False
     if not is_usual:
         request.future.complete(

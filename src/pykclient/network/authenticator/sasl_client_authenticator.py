@@ -74,25 +74,6 @@ class SaslClientAuthenticator:
     Brokers before 1.0 exchange tokens without headers; the version of their handshake tells. Thread: io.
     """
 
-    __slots__ = (
-        "_address",
-        "_authenticate_version",
-        "_client",
-        "_client_id",
-        "_correlation_id",
-        "_host",
-        "_is_again",
-        "_login",
-        "_resume",
-        "_rng",
-        "_sent_tokens",
-        "_session_lifetime_ms",
-        "_state",
-        "_token",
-        "_versions",
-        "reauthenticate_ms",
-    )
-
     def __init__(self, login: Login, host: str, port: int, client_id: str, rng: random.Random) -> None:
         """Prepare the authentication with the broker at ``host`` and ``port``."""
         self._login = login

@@ -271,25 +271,6 @@ class SslTransportLayer:
     whole, so that a poller can move encrypted bytes in both directions without knowing it. Thread: io.
     """
 
-    __slots__ = (
-        "_allowed_ciphers",
-        "_answer",
-        "_engine",
-        "_failure",
-        "_has_answer",
-        "_has_received",
-        "_host",
-        "_is_confirmed",
-        "_output",
-        "_peer",
-        "_plain",
-        "_probed",
-        "_sealed",
-        "_sending",
-        "pump",
-        "ready",
-    )
-
     def __init__(
         self,
         plain: PlaintextTransportLayer,
