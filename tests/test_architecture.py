@@ -106,7 +106,7 @@ THREAD_WAITS = {"poll_background", "result", "run_until", "transmit"}
 #: Calls of ``poll`` in the clients for asyncio: one does the I/O that is due, the others decide what to send.
 LOOP_POLLS = {"selector.poll", "self._client.managers.poll", "consumer.consumer.poll"}
 #: The only state that all producers of a process share.
-MAY_LOCK = {"record/compression_type.py"}
+MAY_LOCK = {"record/compression.py"}
 
 
 def tree(path: Path) -> ast.Module:

@@ -13,7 +13,7 @@ from pykclient.clock import FOREVER_MS, HERE
 from pykclient.implementation import python_form
 from pykclient.producer.send import SendState
 from pykclient.record import CompressionType
-from pykclient.record.compression_type import CompressionRatioEstimator
+from pykclient.record.compression import CompressionRatioEstimator
 from tests.producer.harness import TOPIC
 from tests.producer.test_batch_twins import states_of
 from tests.producer.test_kafka_producer import Make, make

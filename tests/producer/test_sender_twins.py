@@ -19,7 +19,7 @@ MODULES = (
     "pykclient.producer.transactions.producer_id_manager",
     "pykclient.producer.batch_register",
     "pykclient.record.compression",
-    "pykclient.record.compression_type",
+    "pykclient.record.compression",
     "pykclient.record.record_batch",
     "pykclient.types",
     "tests.producer.harness",

@@ -26,7 +26,7 @@ MODULES = (
     "pykclient.producer.producer_components",
     "pykclient.producer.transactions.transaction_state",
     "pykclient.record.compression",
-    "pykclient.record.compression_type",
+    "pykclient.record.compression",
     "pykclient.record.memory_records_builder",
     "pykclient.types",
     "tests.producer.harness",

@@ -22,21 +22,26 @@ from hypothesis import given, settings, strategies as st
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.values import FetchConfig
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
-from pykclient.record import DEFAULT_MAX_DECOMPRESSED_BYTES, Compression, CompressionType, codec_engines
+from pykclient.record import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Compression,
+    CompressionType,
+    compression as compression_module,
+)
 from tests.record.strategies import CODECS
 
 
 @pytest.fixture(scope="module", params=["installed", "standard"], autouse=True)
 def engines(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run each test with the packages of the extra ``codecs``, and with what every installation has."""
-    before = dict(codec_engines._engines)
-    codec_engines._engines.clear()
+    before = dict(compression_module._engines)
+    compression_module._engines.clear()
     if request.param == "standard":
-        codec_engines._engines.update(lz4=codec_engines.CramjamLz4(), zstd=codec_engines.StandardZstd())
+        compression_module._engines.update(lz4=compression_module.CramjamLz4(), zstd=compression_module.StandardZstd())
     forget_compressors()
     yield
-    codec_engines._engines.clear()
-    codec_engines._engines.update(before)
+    compression_module._engines.clear()
+    compression_module._engines.update(before)
     forget_compressors()
 
 
@@ -262,7 +267,7 @@ def test_error_names_package_of_missing_codec(
 
     compressed = Compression.of(codec).compress(b"data")
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr(codec_engines, "_engines", {})
+    monkeypatch.setattr(compression_module, "_engines", {})
     compression = Compression.of(codec, None if codec == "snappy" else 5)  # not the default, which keeps compressors
     with pytest.raises(UnsupportedCompressionTypeError, match=f"pip install {package}"):
         compression.compress(b"data")
@@ -274,7 +279,7 @@ def test_error_names_package_of_missing_codec(
 @pytest.mark.parametrize("checks", [False, True])
 @pytest.mark.parametrize("block_size", [4, 5, 6, 7])
 def test_cramjam_reads_every_kind_of_lz4_frame(linked: bool, checks: bool, block_size: int) -> None:
-    engine = codec_engines.CramjamLz4()
+    engine = compression_module.CramjamLz4()
     for data in (b"", b"x", TEXT, bytes(range(256)) * 700):
         frame = lz4.frame.compress(
             data,
@@ -293,19 +298,19 @@ def test_cramjam_reads_every_kind_of_lz4_frame(linked: bool, checks: bool, block
 
 @given(st.binary(max_size=300) | st.integers(0, 300_000).map(lambda size: TEXT[:size]), st.sampled_from((None, 3, 12)))
 def test_engines_of_lz4_read_each_other(data: bytes, level: int | None) -> None:
-    package, cramjam = codec_engines.Lz4Package(), codec_engines.CramjamLz4()
+    package, cramjam = compression_module.Lz4Package(), compression_module.CramjamLz4()
     assert package.decompress(cramjam.compressor(level)(data), len(data)) == data
     assert cramjam.decompress(package.compressor(level)(data), len(data)) == data
 
 
 @given(st.binary(max_size=300) | st.integers(0, 300_000).map(lambda size: TEXT[:size]), st.sampled_from((-5, 3, 19)))
 def test_engines_of_zstd_read_each_other(data: bytes, level: int) -> None:
-    package, standard = codec_engines.ZstandardPackage(), codec_engines.StandardZstd()
+    package, standard = compression_module.ZstandardPackage(), compression_module.StandardZstd()
     assert package.decompress(standard.compressor(level)(data), len(data)) == data
     assert standard.decompress(package.compressor(level)(data), len(data)) == data
 
 
-@pytest.mark.parametrize("engine", [codec_engines.ZstandardPackage, codec_engines.StandardZstd])
+@pytest.mark.parametrize("engine", [compression_module.ZstandardPackage, compression_module.StandardZstd])
 def test_a_large_batch_of_zstd_compresses_as_well_as_its_halves(engine: type[Any]) -> None:
     source = random.Random(1)
     rows = (b'{"id":%d,"trace":"%030x"}' % (source.getrandbits(24), source.getrandbits(120)) for _ in range(4000))
@@ -318,7 +323,7 @@ def test_a_large_batch_of_zstd_compresses_as_well_as_its_halves(engine: type[Any
 
 def test_incompressible_lz4_blocks_are_stored_uncompressed() -> None:
     data = random.Random(1).randbytes(200_000)
-    frame = codec_engines.CramjamLz4().compressor(None)(data)
+    frame = compression_module.CramjamLz4().compressor(None)(data)
     assert len(frame) == 7 + 4 * 4 + len(data) + 4
     assert Compression.of("lz4").decompress(frame) == data
 
@@ -326,7 +331,7 @@ def test_incompressible_lz4_blocks_are_stored_uncompressed() -> None:
 def test_zstd_with_too_many_frames_is_refused() -> None:
     frames = zstandard.compress(b"") * 10_000
     with pytest.raises(CorruptRecordError, match="more than 64 frames"):
-        codec_engines.StandardZstd().decompress(frames, 100)
+        compression_module.StandardZstd().decompress(frames, 100)
 
 
 def test_codec_packages_are_imported_on_first_use() -> None:

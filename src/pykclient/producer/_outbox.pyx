@@ -47,7 +47,7 @@ from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
 from pykclient.producer import outbox as python
 from pykclient.record import MemoryRecordsBuilder
 from pykclient.record.compression import NO_COMPRESSION
-from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
+from pykclient.record.compression import CompressionRatioEstimator, CompressionType
 from pykclient.record.memory_records_builder import (
     BORROWED_AT_ONCE,
     COMPRESSION_RATE_ESTIMATION_FACTOR,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from pykclient.clock import HERE, SYSTEM_CLOCK
 from pykclient.implementation import use_compiled
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import CompressionType
 from pykclient.record.memory_records_builder import (
     AppendState as AppendState,  # the compiled form uses its compiled form
 )

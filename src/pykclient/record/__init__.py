@@ -4,13 +4,18 @@
 - ``memory_records``, ``legacy_record_batch``, ``record_batch``: reading batches
 - ``default_record``: records of format 2, one batch or many records at a time
 - ``columns``, ``row_columns``, ``arrow``, ``lines``: records as columns, Arrow arrays and lines of text
-- ``compression``, ``compression_type``, ``codec_engines``: codecs; ``control_record``: records that brokers write
+- ``compression``: codecs; ``control_record``: records that brokers write
 """
 
 from __future__ import annotations
 
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
-from pykclient.record.compression_type import CompressionRatioEstimator, CompressionType
+from pykclient.record.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    NO_COMPRESSION,
+    Compression,
+    CompressionRatioEstimator,
+    CompressionType,
+)
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.legacy_record_batch import LegacyRecordBatch
 from pykclient.record.memory_records import DefaultRecordBatch, MemoryRecords

@@ -1,8 +1,11 @@
-"""Compression and decompression of record batches (Java: common.compress).
+"""Compression and decompression of record batches (Java: CompressionType, Compression, CompressionRatioEstimator).
 
-A codec library is imported when the first batch needs it (``codec_engines``). If it is missing,
-UnsupportedCompressionTypeError names the package to install. A codec library's errors about bad input become
-CorruptRecordError.
+A codec library is imported when the first batch needs it. If it is missing, UnsupportedCompressionTypeError names the
+package to install. A codec library's errors about bad input become CorruptRecordError.
+
+Every installation has cramjam (which python-snappy brings) for lz4, and for zstd ``compression.zstd``, or its backport
+for Python before 3.14. The packages lz4 and zstandard take less CPU for small batches, as they need no new context for
+each, and are used where they are installed.
 
 **Decompression bombs.** The broker bounds a batch's compressed size (``message.max.bytes``) but not its decompressed
 size: 1 MiB of zstd can hold tens of GiB. Every decompression here runs in steps and stops once its output exceeds a
@@ -18,14 +21,180 @@ time; ``list.pop`` and ``list.append`` act as the lock.
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pykclient.record.compression_type import CompressionType, not_installed, too_large, unreadable
+from pykclient.clock import HERE
+from pykclient.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 
 if TYPE_CHECKING:
-    from pykclient.record.record_batch import Buffer
+    from pykclient.serialization import Buffer
+
+
+class CompressionType:
+    """A codec: its ``id`` on the wire, its ``name`` in configurations, and its levels (KIP-390).
+
+    There is one instance per codec, so compare with ``is``. Levels are None for codecs without levels.
+    """
+
+    __slots__ = ("default_level", "id", "max_level", "min_level", "name", "rate")
+
+    NONE: ClassVar[CompressionType]
+    GZIP: ClassVar[CompressionType]
+    SNAPPY: ClassVar[CompressionType]
+    LZ4: ClassVar[CompressionType]
+    ZSTD: ClassVar[CompressionType]
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        min_level: int | None = None,
+        max_level: int | None = None,
+        default_level: int | None = None,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.min_level = min_level
+        self.max_level = max_level
+        self.default_level = default_level
+        #: The initial estimate of the compression ratio.
+        self.rate = 1.0
+
+    @staticmethod
+    def for_id(id: int) -> CompressionType:
+        """Return the codec of a batch.
+
+        Raises:
+            CorruptRecordError: no version of Kafka defines ``id``.
+        """
+        if 0 <= id < len(COMPRESSION_TYPES):
+            return COMPRESSION_TYPES[id]
+        raise CorruptRecordError(
+            f"compression type id {id} is not defined; known are 0 to {len(COMPRESSION_TYPES) - 1}"
+        )
+
+    @staticmethod
+    def for_name(name: str) -> CompressionType:
+        """Return the codec with this name in configurations.
+
+        Raises:
+            IllegalArgumentError: there is none.
+        """
+        for compression_type in COMPRESSION_TYPES:
+            if compression_type.name == name:
+                return compression_type
+        names = ", ".join(known.name for known in COMPRESSION_TYPES)
+        raise IllegalArgumentError(f"compression type {name!r} is not one of {names}")
+
+    def ensure_level(self, level: int) -> int:
+        """``level``, if the codec takes it; gzip's -1 means zlib's own default.
+
+        Raises:
+            IllegalArgumentError: it does not.
+        """
+        if self.min_level is None or self.max_level is None:
+            raise IllegalArgumentError(f"compression type {self.name} has no levels")
+        if not self.min_level <= level <= self.max_level and level != self.default_level:
+            extra = "" if self.default_level is None or self.default_level >= self.min_level else " or -1"
+            raise IllegalArgumentError(
+                f"compression level {level} is outside {self.min_level} to {self.max_level}{extra} for {self.name}"
+            )
+        return level
+
+    def __repr__(self) -> str:
+        return f"CompressionType.{self.name.upper()}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return repr(self)
+
+
+COMPRESSION_TYPES = (
+    CompressionType(0, "none"),
+    CompressionType(1, "gzip", 1, 9, -1),
+    CompressionType(2, "snappy"),
+    CompressionType(3, "lz4", 1, 17, 9),
+    CompressionType(4, "zstd", -131072, 22, 3),
+)
+for _type in COMPRESSION_TYPES:
+    setattr(CompressionType, _type.name.upper(), _type)
+
+
+def not_installed(codec: str, package: str, error: ImportError) -> UnsupportedCompressionTypeError:
+    return UnsupportedCompressionTypeError(
+        f"{codec} needs a package that cannot be imported ({error}); install it: pip install {package}"
+    )
+
+
+def too_large(codec: str, size: int, limit: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{size} bytes of {codec} decompress to more than {limit} bytes; "
+        "if that is intended, raise max.decompressed.batch.bytes"
+    )
+
+
+def unreadable(codec: str, error: Exception | str) -> CorruptRecordError:
+    return CorruptRecordError(f"unreadable {codec} data: {error}")
+
+
+COMPRESSION_RATIO_IMPROVING_STEP = 0.005
+COMPRESSION_RATIO_DETERIORATE_STEP = 0.05
+
+
+class CompressionRatioEstimator:
+    """The ratio of compressed to uncompressed size, per topic and codec, for all producers of the process.
+
+    Thread: any.
+    """
+
+    _lock: ClassVar = threading.Lock()  # guards: _ratios, except for reading a single number
+    _ratios: ClassVar[dict[str, list[float]]] = {}
+
+    @classmethod
+    def estimation(cls, topic: str, compression_type: CompressionType) -> float:
+        """Return the expected ratio; 1.0 for a topic without batches."""
+        ratios = cls._ratios.get(topic)
+        return compression_type.rate if ratios is None else ratios[compression_type.id]
+
+    @classmethod
+    def update_estimation(cls, topic: str, compression_type: CompressionType, observed_ratio: float) -> float:
+        """Update the estimate with a batch's ratio, and return it."""
+        with HERE.mark, cls._lock:
+            ratios = cls._ratios.get(topic) or cls._of_topic(topic)
+            current = ratios[compression_type.id]
+            if observed_ratio > current:
+                current = max(current + COMPRESSION_RATIO_DETERIORATE_STEP, observed_ratio)
+            elif observed_ratio < current:
+                current = max(current - COMPRESSION_RATIO_IMPROVING_STEP, observed_ratio)
+            ratios[compression_type.id] = current
+            return current
+
+    @classmethod
+    def set_estimation(cls, topic: str, compression_type: CompressionType, ratio: float) -> None:
+        """Set the estimate, for example after the broker rejected a batch as too large."""
+        with HERE.mark, cls._lock:
+            cls._of_topic(topic)[compression_type.id] = ratio
+
+    @classmethod
+    def reset_estimation(cls, topic: str) -> None:
+        """Reset the estimates of ``topic``."""
+        with HERE.mark, cls._lock:
+            cls._ratios.pop(topic, None)
+
+    @classmethod
+    def _of_topic(cls, topic: str) -> list[float]:
+        ratios = cls._ratios.get(topic)
+        if ratios is None:
+            ratios = cls._ratios[topic] = [compression_type.rate for compression_type in COMPRESSION_TYPES]
+        return ratios
+
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 
@@ -234,8 +403,6 @@ class Lz4Compression(Compression):
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
         compress = self._compress
         if compress is None:
-            from pykclient.record.codec_engines import lz4_engine
-
             level = None if self.level in (9, None) else min(max(self.level, 3), 12)
             compress = self._compress = lz4_engine().compressor(level)
         compressed = compress(data)
@@ -244,8 +411,6 @@ class Lz4Compression(Compression):
         return compressed
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        from pykclient.record.codec_engines import lz4_engine
-
         engine = lz4_engine()
         if magic == 0:
             data = self._with_right_checksum(bytes(data))
@@ -290,8 +455,6 @@ class ZstdCompression(Compression):
         try:
             compress = self._idle.pop()
         except IndexError:
-            from pykclient.record.codec_engines import zstd_engine
-
             level = self.type.default_level if self.level is None else self.level
             assert level is not None
             compress = zstd_engine().compressor(level)
@@ -300,8 +463,6 @@ class ZstdCompression(Compression):
         return compressed
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        from pykclient.record.codec_engines import zstd_engine
-
         return zstd_engine().decompress(data, limit)
 
 
@@ -349,3 +510,312 @@ def decompressed(codec: int, data: Buffer, limit: int = DEFAULT_MAX_DECOMPRESSED
     if codec:
         _keep_freed_memory()
     return default_compression(CompressionType.for_id(codec)).decompress(data, limit=limit)
+
+
+_MIN_STEP = 64 * 1024
+
+
+def _first_step(size: int) -> int:
+    """Return how many bytes of output to request first; most batches decompress in one step."""
+    return max(_MIN_STEP, 4 * size)
+
+
+class Lz4Engine(Protocol):
+    """A library for lz4. ``decompress`` stops before it has allocated much more than ``limit`` bytes."""
+
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        """Return a function for any thread that compresses data to a frame of independent blocks of 64 KiB.
+
+        ``level`` is 3 to 12, or None for the fast compressor.
+        """
+
+    def decompress(self, data: Buffer, limit: int) -> bytes: ...
+
+
+class Lz4Package:
+    """The package lz4."""
+
+    def __init__(self) -> None:
+        import lz4.frame  # type: ignore[import-untyped]
+
+        self._frame: Any = lz4.frame
+
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        return partial(
+            self._frame.compress,
+            compression_level=level or 0,
+            block_size=self._frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        decompressor = self._frame.LZ4FrameDecompressor()
+        chunks: list[bytes] = []
+        total = 0
+        step = _first_step(len(data))
+        pending: Buffer = data
+        try:
+            while not decompressor.eof:
+                chunk = decompressor.decompress(pending, min(step, limit - total + 1))
+                total += len(chunk)
+                if total > limit:
+                    raise too_large("lz4", len(data), limit)
+                chunks.append(chunk)
+                if not chunk and decompressor.needs_input and not decompressor.eof:
+                    raise unreadable("lz4", "it ends early")
+                pending = b""
+                step *= 4
+        except (RuntimeError, EOFError) as error:
+            raise unreadable("lz4", error) from error
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+class CramjamLz4:
+    """LZ4 by cramjam's block compressor, with the frame parameters of Java."""
+
+    #: The magic number; version 1 with independent blocks; blocks of 64 KiB; the header's checksum.
+    _HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+    _BLOCK_SIZE = 64 * 1024
+    _END = b"\x00\x00\x00\x00"
+    #: The bit in a block's size that says that it is not compressed.
+    _STORED = 1 << 31
+    _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM, _DICTIONARY = 0x10, 0x08, 0x04, 0x01
+
+    def __init__(self) -> None:
+        import cramjam
+
+        self._library: Any = cramjam.lz4
+        self._error = cramjam.DecompressionError
+
+    def compressor(self, level: int | None) -> Callable[[Buffer], bytes]:
+        return self._compress if level is None else partial(self._compress_better, level)
+
+    def _compress(self, data: Buffer) -> bytes:
+        view = memoryview(data)
+        parts: list[Any] = [self._HEADER]
+        for start in range(0, len(view), self._BLOCK_SIZE):
+            block = view[start : start + self._BLOCK_SIZE]
+            compressed = self._library.compress_block(block, store_size=False)
+            if len(compressed) < len(block):
+                parts += (len(compressed).to_bytes(4, "little"), compressed)
+            else:
+                parts += ((len(block) | self._STORED).to_bytes(4, "little"), block)
+        parts.append(self._END)
+        return b"".join(parts)
+
+    def _compress_better(self, level: int, data: Buffer) -> bytes:
+        """Compress with cramjam's own frames, as its blocks know no levels, and leave out the checksums of blocks."""
+        compressor = self._library.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        frame = bytes(compressor.finish())
+        checksum_size = 4 if frame[4] & self._BLOCK_CHECKSUM else 0
+        parts = [self._HEADER]
+        pos = len(self._HEADER)
+        while size := int.from_bytes(frame[pos : pos + 4], "little"):
+            end = pos + 4 + (size & ~self._STORED)
+            parts.append(frame[pos:end])
+            pos = end + checksum_size
+        parts.append(self._END)
+        return b"".join(parts)
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        size, most = self._measure(data)
+        output = bytearray(min(most, limit + 1))
+        try:
+            written = self._library.decompress_into(memoryview(data)[:size], output) if output else 0
+        except self._error as error:
+            if len(output) > limit and "whole buffer" in str(error):
+                raise too_large("lz4", len(data), limit) from None
+            raise unreadable("lz4", error) from error
+        if written > limit:
+            raise too_large("lz4", len(data), limit)
+        return bytes(memoryview(output)[:written])
+
+    def _measure(self, data: Buffer) -> tuple[int, int]:
+        """Return the size of the frame with which ``data`` begins, and the most bytes that it can decompress to."""
+        if len(data) < 7 or data[:4] != self._HEADER[:4]:
+            raise unreadable("lz4", "no frame header")
+        flags = data[4]
+        block_size = 1 << 8 + 2 * (data[5] >> 4 & 7)
+        pos = 7 + (8 if flags & self._CONTENT_SIZE else 0) + (4 if flags & self._DICTIONARY else 0)
+        checksum_size = 4 if flags & self._BLOCK_CHECKSUM else 0
+        most = 0
+        while pos + 4 <= len(data):
+            size = int.from_bytes(data[pos : pos + 4], "little")
+            pos += 4
+            if not size:
+                pos += 4 if flags & self._CONTENT_CHECKSUM else 0
+                if pos > len(data):
+                    break
+                return pos, most
+            most += min(size ^ self._STORED, block_size) if size & self._STORED else block_size
+            pos += (size & ~self._STORED) + checksum_size
+        raise unreadable("lz4", "it ends early")
+
+
+class ZstdEngine(Protocol):
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        """Return a compressing function for one thread at a time. It must not be reused after an error."""
+
+    def decompress(self, data: Buffer, limit: int) -> bytes: ...
+
+
+#: Zstd chooses its parameters by level and size. At level 3, Kafka's default, it searches for matches of 4 bytes in
+#: data of 128 to 256 KiB, and of 5 bytes in smaller and larger data. Those of 4 bytes take up to 1.4 times the CPU, and
+#: most records become larger.
+_LEVEL_3 = 3
+_SMALL_BYTES = 128 * 1024
+_LARGE_DATA = {"compression_level": _LEVEL_3, "min_match": 5, "hash_log": 17}
+
+
+def _by_size(
+    level: int, compress: Callable[[Buffer], bytes], of_large: Callable[[], Callable[[Buffer], bytes]]
+) -> Callable[[Buffer], bytes]:
+    """Return a function that compresses data of more than 128 KiB with ``of_large()`` if the level is 3."""
+    if level != _LEVEL_3:
+        return compress
+    compress_large: Callable[[Buffer], bytes] | None = None
+
+    def compress_either(data: Buffer) -> bytes:
+        nonlocal compress_large
+        if len(data) <= _SMALL_BYTES:
+            return compress(data)
+        if compress_large is None:
+            compress_large = of_large()
+        return compress_large(data)
+
+    return compress_either
+
+
+class ZstandardPackage:
+    """zstd by the package zstandard, with reusable decompressors, each for one call at a time."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._library = zstandard
+        self._idle: list[Any] = []
+
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        library = self._library
+
+        def of_large() -> Callable[[Buffer], bytes]:
+            parameters = library.ZstdCompressionParameters(**_LARGE_DATA)
+            compress: Callable[[Buffer], bytes] = library.ZstdCompressor(compression_params=parameters).compress
+            return compress
+
+        return _by_size(level, library.ZstdCompressor(level=level).compress, of_large)
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        try:
+            decompressor = self._idle.pop()
+        except IndexError:
+            decompressor = self._library.ZstdDecompressor()
+        chunks: list[bytes] = []
+        total = 0
+        step = _first_step(len(data))
+        try:
+            reader = decompressor.stream_reader(data, read_across_frames=True)
+            while chunk := reader.read(min(step, limit - total + 1)):
+                total += len(chunk)
+                if total > limit:
+                    raise too_large("zstd", len(data), limit)
+                chunks.append(chunk)
+                step *= 4
+        except self._library.ZstdError as error:
+            raise unreadable("zstd", error) from error
+        self._idle.append(decompressor)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+class StandardZstd:
+    """``compression.zstd`` of Python 3.14, or backports.zstd."""
+
+    #: The rest is copied after each frame, so thousands of empty frames would take quadratic time.
+    _MAX_FRAMES = 64
+
+    def __init__(self) -> None:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        self._library: Any = zstd
+
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        parameter = self._library.CompressionParameter
+
+        def of_large() -> Callable[[Buffer], bytes]:
+            return self._compress({getattr(parameter, name): value for name, value in _LARGE_DATA.items()})
+
+        return _by_size(level, self._compress({parameter.compression_level: level}), of_large)
+
+    def _compress(self, options: dict[Any, int]) -> Callable[[Buffer], bytes]:
+        compressor = self._library.ZstdCompressor(options=options)
+        flush = compressor.FLUSH_FRAME
+
+        def compress(data: Buffer) -> bytes:
+            compressed: bytes = compressor.compress(data, flush)
+            return compressed
+
+        return compress
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        chunks: list[bytes] = []
+        total = 0
+        rest: Buffer = data
+        while len(rest) or not chunks:
+            if len(chunks) == self._MAX_FRAMES:
+                raise unreadable("zstd", f"more than {self._MAX_FRAMES} frames")
+            frame = self._library.ZstdDecompressor()
+            try:
+                chunk = frame.decompress(rest, limit - total + 1)
+            except self._library.ZstdError as error:
+                raise unreadable("zstd", error) from error
+            total += len(chunk)
+            if total > limit:
+                raise too_large("zstd", len(data), limit)
+            if not frame.eof:
+                raise unreadable("zstd", "it ends early")
+            chunks.append(chunk)
+            rest = frame.unused_data
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+_engines: dict[str, Any] = {}
+
+
+def _first(codec: str, package: str, engines: tuple[Callable[[], Any], ...]) -> Any:
+    if codec not in _engines:
+        missing: ImportError | None = None
+        for engine in engines:
+            try:
+                _engines[codec] = engine()
+                break
+            except ImportError as error:
+                missing = error
+        else:
+            assert missing is not None
+            raise not_installed(codec, package, missing) from missing
+    return _engines[codec]
+
+
+def lz4_engine() -> Lz4Engine:
+    """Return the library for lz4.
+
+    Raises:
+        UnsupportedCompressionTypeError: there is none.
+    """
+    engine: Lz4Engine = _first("lz4", "cramjam", (Lz4Package, CramjamLz4))
+    return engine
+
+
+def zstd_engine() -> ZstdEngine:
+    """Return the library for zstd.
+
+    Raises:
+        UnsupportedCompressionTypeError: there is none.
+    """
+    package = "zstandard" if sys.version_info >= (3, 14) else "backports.zstd"
+    engine: ZstdEngine = _first("zstd", package, (ZstandardPackage, StandardZstd))
+    return engine

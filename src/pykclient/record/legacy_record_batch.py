@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, default_compression
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, default_compression
 from pykclient.record.default_record import deserialization_error
 from pykclient.record.record_batch import (
     LOG_OVERHEAD,

@@ -11,8 +11,7 @@ from struct import Struct
 from typing import ClassVar
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompressed
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, decompressed
 from pykclient.record.default_record import CommonFields, RecordCursor, bytes_remain, decode_records
 from pykclient.record.legacy_record_batch import LegacyRecordBatch
 from pykclient.record.record_batch import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.implementation import use_compiled
-from pykclient.record.compression import NO_COMPRESSION, Compression
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import NO_COMPRESSION, Compression, CompressionType
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
 from pykclient.record.default_record import encode_headers
 from pykclient.record.legacy_record_batch import encode_message

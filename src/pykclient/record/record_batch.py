@@ -21,7 +21,8 @@ from importlib.util import find_spec, module_from_spec
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import CompressionType
+from pykclient.serialization import Buffer as Buffer
 from pykclient.types import Header, Headers
 
 #: Lower numbers have one or two bytes. All their encodings together take less than a megabyte.
@@ -138,7 +139,6 @@ RECORD_OVERHEAD_V1 = 22
 MAX_RECORD_OVERHEAD = 21
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
-Buffer = bytes | bytearray | memoryview
 #: The start and end of bytes in the data of a batch; None for null.
 Span = tuple[int, int] | None
 

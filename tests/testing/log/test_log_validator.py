@@ -23,7 +23,7 @@ from pykclient.record import (
     MemoryRecords,
     MemoryRecordsBuilder,
     Record,
-    codec_engines,
+    compression as compression_module,
 )
 from pykclient.record.memory_records_builder import write_header
 from pykclient.testing.log.log_types import AppendOrigin
@@ -91,7 +91,7 @@ def test_missing_codec_matters_only_for_conversion(monkeypatch: pytest.MonkeyPat
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("lz4", "cramjam"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(codec_engines, "_engines", {})
+    monkeypatch.setattr(compression_module, "_engines", {})
     result = validate(data, source="lz4", target="lz4")
     assert (result.next_offset, result.max_timestamp_ms) == (504, NOW)
     assert bytes(result.records)[21:] == data[21:]

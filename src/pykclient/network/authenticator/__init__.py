@@ -1,11 +1,106 @@
-"""Authentication of connections, between connecting and the first request.
+"""Authentication of connections, between connecting and the first request (Java: Authenticator).
 
-- ``sasl_client_authenticator``, ``authenticator``: the exchange of frames on a connection
+SASL is an exchange of frames, whose interface is here, without I/O.
+
+- ``sasl_client_authenticator``: the exchange on a client's connection
 - ``sasl_client``: the mechanisms; ``scram``, ``oauth_bearer``, ``gssapi_client``, ``aws_msk_iam``: the larger ones
 - ``logins``: whose credentials a connection uses
 - ``token_endpoint``, ``assertions``: tokens from OAuth servers
 """
 
-from pykclient.network.authenticator.authenticator import Authenticator, PlaintextAuthenticator, Session
+from __future__ import annotations
 
-__all__ = ["Authenticator", "PlaintextAuthenticator", "Session"]
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pykclient.network.frames import Frame
+from pykclient.protocol.wire import BytesLike
+
+
+class Session(Protocol):
+    """A server's view of an authenticated client."""
+
+    @property
+    def user(self) -> str | None:
+        """The client's user name; None before it has authenticated."""
+
+    @property
+    def expiry_ms(self) -> int | None:
+        """The time by which the client must have authenticated again (KIP-368), or None."""
+
+    @property
+    def uses_token(self) -> bool:
+        """True if the client authenticated with a delegation token, so it may not manage tokens (KIP-48)."""
+
+
+class Authenticator(Protocol):
+    """Decides which frame to send next, and processes those received, until ``complete``.
+
+    The channel drives it: it sends the frames from ``next_frame`` until that returns None, passes each received frame
+    to ``receive``, and so on. The contents of the frames, including correlation ids, belong to the authenticator. Any
+    step may raise AuthenticationError. The channel then sends what ``next_frame`` still returns (a server's rejection),
+    and is closed. Thread: io.
+    """
+
+    @property
+    def complete(self) -> bool:
+        """True if the connection may be used."""
+
+    @property
+    def reauthenticate_ms(self) -> int | None:
+        """The time at which a client must authenticate again (KIP-368), or None."""
+
+    @property
+    def session(self) -> Session | None:
+        """The client's session, for a server; None on the client's side."""
+
+    def start(self, resume: Callable[[], object]) -> None:
+        """Set the callback, invoked on any thread, for when ``next_frame`` has a frame without having received one."""
+
+    def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:
+        """Return the next frame to send, with its size prefix, as buffers; None while waiting for the peer."""
+
+    def receive(self, frame: Frame, now_ms: int) -> bool:
+        """Process a frame, without its size prefix.
+
+        Return False if it is not part of the exchange but the response to a request sent before
+        ``begin_reauthentication``.
+        """
+
+    def begin_reauthentication(self) -> None:
+        """Start another exchange on a connection in use. It is not ``complete`` until that has succeeded."""
+
+    def close(self) -> None: ...
+
+
+class PlaintextAuthenticator:
+    """No authentication (security.protocol PLAINTEXT, or SSL, whose handshake does it). Thread: io."""
+
+    __slots__ = ()
+
+    @property
+    def complete(self) -> bool:
+        return True
+
+    @property
+    def reauthenticate_ms(self) -> int | None:
+        return None
+
+    @property
+    def session(self) -> Session | None:
+        return None
+
+    def start(self, resume: Callable[[], object]) -> None:
+        """Do nothing, as there is no exchange."""
+
+    def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:  # noqa: ARG002 - the seam's signature
+        return None
+
+    def receive(self, frame: Frame, now_ms: int) -> bool:  # noqa: ARG002
+        return False
+
+    def begin_reauthentication(self) -> None:
+        """Do nothing, as there is no exchange."""
+
+    def close(self) -> None:
+        """Do nothing, as there are no resources."""

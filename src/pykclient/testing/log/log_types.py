@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pykclient.errors import KafkaError
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import CompressionType
 from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
 
 UNKNOWN_OFFSET: Final = -1

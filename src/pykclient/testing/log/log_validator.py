@@ -13,8 +13,7 @@ from pykclient.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NO_COMPRESSION, Compression, CompressionType
 from pykclient.record.default_record import RecordsSummary, summarize_records
 from pykclient.record.memory_records import AnyRecordBatch, DefaultRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder

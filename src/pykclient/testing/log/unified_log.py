@@ -18,8 +18,7 @@ from pykclient.errors import (
     RecordBatchTooLargeError,
     RecordTooLargeError,
 )
-from pykclient.record.compression import NO_COMPRESSION, Compression
-from pykclient.record.compression_type import CompressionType
+from pykclient.record.compression import NO_COMPRESSION, Compression, CompressionType
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, Buffer
 from pykclient.testing.log.broker_disk import PartitionDirectory
