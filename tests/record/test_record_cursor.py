@@ -15,9 +15,9 @@ from pykclient.record import (
     MemoryRecords,
     MemoryRecordsBuilder,
     Record,
-    RecordBatch,
 )
 from pykclient.record.legacy_record_batch import RecordIteratorCursor
+from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord, Headers, TopicPartition
 from tests.record.strategies import CODECS, build, legacy_batches, v2_batches
 
@@ -27,7 +27,7 @@ OWNER = CursorOwner("orders", 3)
 SHARED = [(2, codec) for codec in CODECS] + [(1, "gzip"), (0, "snappy")]
 
 
-def batch_of(count: int, magic: int = 2, codec: str = "none", **config: Any) -> RecordBatch:
+def batch_of(count: int, magic: int = 2, codec: str = "none", **config: Any) -> AnyRecordBatch:
     records = [Record(100 + i, 1000 + i, b"%d" % i, b"v%d" % i) for i in range(count)]
     data = build(records, magic=magic, compression=Compression.of(codec), **config)
     (batch,) = MemoryRecords(data).batches()

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pykclient.log_context import LogContext, PrefixLogger
     from pykclient.protocol.messages.fetch import FetchResponse
     from pykclient.record.columns import Columns
-    from pykclient.record.record_batch import Cursor, RecordBatch
+    from pykclient.record.memory_records import AnyRecordBatch
+    from pykclient.record.record_batch import Cursor
 
 
 class Deserializers:
@@ -128,8 +129,8 @@ class CompletedFetch:
         self._position = 0  # in _records: where _upcoming begins, or will begin
         # Where the next record begins in the batch at _position, and how many it has left; 0 if it was not begun.
         self._inside = self._left = 0
-        self._upcoming: RecordBatch | None = None
-        self._batch: RecordBatch | None = None
+        self._upcoming: AnyRecordBatch | None = None
+        self._batch: AnyRecordBatch | None = None
         self._batch_end = 0  # the offset after the last batch that was read without being the current one
         self._cursor: AnyCursor | None = None  # in _batch, while it has records to return
         self._failure: KafkaError | None = None
@@ -233,7 +234,7 @@ class CompletedFetch:
     ) -> list[ConsumerRecord[Any, Any]]:
         """Add records to ``result`` until it has ``max_records``, batch by batch."""
 
-        def open_cursor(batch: RecordBatch) -> Cursor:
+        def open_cursor(batch: AnyRecordBatch) -> Cursor:
             # The broker sends whole batches; the position may be inside the first.
             return batch.cursor(owner, self.next_fetch_offset, config.max_decompressed_bytes)
 
@@ -262,7 +263,7 @@ class CompletedFetch:
         Otherwise this is ``fetch_records`` without deserializers. The two may alternate.
         """
 
-        def open_cursor(batch: RecordBatch, data: Buffer | None = None) -> record_columns.ColumnCursor:
+        def open_cursor(batch: AnyRecordBatch, data: Buffer | None = None) -> record_columns.ColumnCursor:
             return record_columns.ColumnCursor(
                 batch, *self.partition, self.next_fetch_offset, config.max_decompressed_bytes, data
             )
@@ -292,7 +293,7 @@ class CompletedFetch:
         self,
         config: FetchConfig,
         wanted: int,
-        open_cursor: Callable[[RecordBatch], AnyCursor],
+        open_cursor: Callable[[AnyRecordBatch], AnyCursor],
         read: Callable[[AnyCursor, int], int],
         read_ahead: Callable[[int], int] | None = None,
         end_offset: int = MAX_INT64,
@@ -379,7 +380,7 @@ class CompletedFetch:
 
     # --- batches ---------------------------------------------------------------------------------------------------
 
-    def _next_cursor(self, config: FetchConfig, open_cursor: Callable[[RecordBatch], AnyCursor]) -> AnyCursor | None:
+    def _next_cursor(self, config: FetchConfig, open_cursor: Callable[[AnyRecordBatch], AnyCursor]) -> AnyCursor | None:
         """Return a cursor in the next batch for the application, or drain and return None if there is none."""
         while (batch := self._next_batch()) is not None:
             try:
@@ -395,7 +396,7 @@ class CompletedFetch:
                 raise self._fail(error) from error
         return None
 
-    def _next_batch(self) -> RecordBatch | None:
+    def _next_batch(self) -> AnyRecordBatch | None:
         if self._upcoming is None:
             self._look_ahead()
         if self._failure is not None:
@@ -456,7 +457,7 @@ class CompletedFetch:
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    def _read_marker(self, batch: RecordBatch) -> None:
+    def _read_marker(self, batch: AnyRecordBatch) -> None:
         """Handle a control batch, which ends a transaction of its producer."""
         self._begin_aborted_up_to(batch.last_offset)
         if batch.producer_id in self._aborted_producer_ids:
@@ -465,7 +466,7 @@ class CompletedFetch:
             if key is not None and key[2:4] == _ABORT:
                 self._aborted_producer_ids.discard(batch.producer_id)
 
-    def _is_aborted(self, batch: RecordBatch) -> bool:
+    def _is_aborted(self, batch: AnyRecordBatch) -> bool:
         if not batch.is_transactional:
             return False
         self._begin_aborted_up_to(batch.last_offset)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
     from pykclient.log_context import LogContext
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse
-    from pykclient.record.record_batch import RecordBatch
+    from pykclient.record.memory_records import AnyRecordBatch
     from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 #: Brokers return whole batches, so there may be more than ``max.poll.records`` records.
@@ -520,7 +520,7 @@ class ShareCompletedFetch:
             result.add_gap(acquired.popleft()[0])
         return True
 
-    def _decode(self, batch: RecordBatch, config: ShareFetchConfig) -> list[ConsumerRecord[Any, Any]]:
+    def _decode(self, batch: AnyRecordBatch, config: ShareFetchConfig) -> list[ConsumerRecord[Any, Any]]:
         """Return the records of a batch from the first acquired one on, with keys and values as bytes."""
         if not self._acquired:
             return []
@@ -534,7 +534,7 @@ class ShareCompletedFetch:
     def _acquired_until(self, last_offset: int) -> frozenset[int]:
         return frozenset(offset for offset, _ in self._acquired if offset <= last_offset)
 
-    def _unreadable(self, error: KafkaError, batch: RecordBatch | None = None) -> KafkaError:
+    def _unreadable(self, error: KafkaError, batch: AnyRecordBatch | None = None) -> KafkaError:
         """Return the error of a batch, or of bytes that are no batch."""
         tp = self.partition.topic_partition
         if batch is None:
