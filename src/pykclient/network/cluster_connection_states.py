@@ -19,13 +19,13 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import InFlightRequests, RequestBuilder
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import BOOTSTRAP_ADVICE, REMINDER_INTERVAL_MS, shown_address, shown_node
-from pykclient.network.frames import BytesLike, Frame
+from pykclient.network.frames import Frame
 from pykclient.network.host_resolver import Lookup
 from pykclient.network.metadata import Cluster
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pykclient.protocol.wire import Reader
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.types import Node
 from pykclient.version import __version__
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from pykclient.errors import IllegalArgumentError, RemoteProtocolError
 from pykclient.implementation import use_compiled
+from pykclient.protocol.wire import BytesLike
 from pykclient.spare_buffers import SpareBuffers
 
 
@@ -132,7 +133,6 @@ _SPARE_BYTES = 64 * 1024 * 1024
 #: few hundred at most.
 IOV_MAX = 1024
 
-BytesLike = bytes | bytearray | memoryview
 #: A frame without its size prefix. A frame, or a view of it, keeps its memory alive.
 Frame = BytesLike
 

@@ -10,11 +10,10 @@ from typing import Any, Final, Protocol
 
 from pykclient.argument_values import shown
 from pykclient.errors import BrokerError, IllegalArgumentError, IllegalStateError
-from pykclient.network.frames import BytesLike
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import RequestHeader, encode_response
 from pykclient.protocol.message import Message, Request as RequestMessage, Response
-from pykclient.protocol.wire import Reader
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.event_loop import EventLoop
 from pykclient.types import Node

@@ -17,13 +17,14 @@ from pykclient.errors import (
 )
 from pykclient.network.authenticator.sasl_client import Login, SaslClient
 from pykclient.network.failures import shown_text
-from pykclient.network.frames import BytesLike, Frame
+from pykclient.network.frames import Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_response
 from pykclient.protocol.message import Request, Response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pykclient.protocol.wire import BytesLike
 
 SEND_API_VERSIONS: Final = "SEND_API_VERSIONS"
 RECEIVE_API_VERSIONS: Final = "RECEIVE_API_VERSIONS"

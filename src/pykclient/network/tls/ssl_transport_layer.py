@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network.failures import SuppressOSErrors, raise_if_of_signal_handler, shown_address
-from pykclient.network.frames import BytesLike, Frame, FrameReader, MemoryPool, NetworkSend
+from pykclient.network.frames import Frame, FrameReader, MemoryPool, NetworkSend
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls.ssl_factory import ContextSettings, SslFactory, client_ssl_factory
 from pykclient.network.tls.ssl_failures import handshake_failure, text_of, without_tls
@@ -26,6 +26,7 @@ from pykclient.network.transport_layer import (
 )
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
+from pykclient.protocol.wire import BytesLike
 
 if TYPE_CHECKING:
     from pykclient.network.proxy import ProxyConfig

@@ -21,7 +21,6 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.protocol.wire import BytesLike
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, default_compression
-from pykclient.record.compression_type import CompressionType
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.record.record_batch import (

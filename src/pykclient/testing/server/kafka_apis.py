@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Callable
 
 from pykclient.errors import BrokerError, RemoteProtocolError, UnknownServerError, UnsupportedVersionError
-from pykclient.network.frames import BytesLike
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import RequestHeader
 from pykclient.protocol.message import Request as RequestMessage, Response
-from pykclient.protocol.wire import Reader
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.testing.broker import Broker
 from pykclient.testing.faults import Faults
 from pykclient.testing.handlers import ApiVersionManager, handler

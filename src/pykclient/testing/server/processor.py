@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol
 from pykclient.errors import IllegalStateError, RemoteProtocolError
 from pykclient.log_context import LogContext
 from pykclient.network.authenticator import Session
-from pykclient.network.frames import BytesLike, Frame, NetworkSend
+from pykclient.network.frames import Frame, NetworkSend
 from pykclient.network.selectable import Selectable
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import parse_request_header
-from pykclient.protocol.wire import Reader
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.testing.broker import Broker
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.memory_network import LinkPolicy

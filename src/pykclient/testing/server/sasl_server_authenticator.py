@@ -13,14 +13,14 @@ from typing import Final
 from pykclient import errors
 from pykclient.network.authenticator import oauth_bearer, sasl_client, scram
 from pykclient.network.authenticator.scram import ClientFirst, ScramCredential
-from pykclient.network.frames import BytesLike, Frame
+from pykclient.network.frames import Frame
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import RequestHeader, encode_response, parse_request_header
 from pykclient.protocol.message import Response
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
 from pykclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from pykclient.protocol.wire import Reader
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.testing.delegation_tokens import DelegationToken, DelegationTokens
 from pykclient.testing.handlers import ApiVersionManager
 from pykclient.testing.handlers.cluster_metadata import api_versions_response, unsupported_version_response
