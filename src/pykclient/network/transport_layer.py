@@ -19,13 +19,13 @@ from pykclient.network.failures import reason_of
 from pykclient.network.frames import (
     UNLIMITED,
     UNLIMITED_SIZE,
-    BytesLike,
     Frame,
     FrameReader,
     MemoryPool,
     NetworkSend,
 )
 from pykclient.network.selectable import SocketAddress
+from pykclient.protocol.wire import BytesLike
 
 if TYPE_CHECKING:
     from pykclient.network.proxy import ProxyConfig
