@@ -60,6 +60,15 @@ def test_positions_follow_the_loop() -> None:
     assert undelivered.next_iterator() is None
 
 
+def test_records_of_other_partitions_wait_on_when_some_are_taken() -> None:
+    undelivered = filled()
+    fetch = Fetch()
+    undelivered.take(fetch, 10, {B})
+    assert [record.offset for record in fetch.records[B]] == [1, 2]
+    assert A not in fetch.records
+    assert next_offsets(undelivered) == {A: 5}
+
+
 def test_abandoned_loop_resumes() -> None:
     undelivered = filled()
     first = undelivered.next_iterator()
