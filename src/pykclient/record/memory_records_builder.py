@@ -192,6 +192,41 @@ class RecordsInfo(NamedTuple):
 class AppendState:
     """The state of a MemoryRecordsBuilder, and how it takes a record. The compiled form stores numbers as C values."""
 
+    __slots__ = (
+        "_append_closed",
+        "_base_timestamp",
+        "_buffer",
+        "_delete_horizon_ms",
+        "_header_size",
+        "_last_offset",
+        "_lender",
+        "_log_append_time",
+        "_max_timestamp",
+        "_max_uncompressed_size",
+        "_offset_of_max_timestamp",
+        "_partition_leader_epoch",
+        "_position",
+        "_records",
+        "_room",
+        "_size_factor",
+        "_size_limit",
+        "_timestamp_type",
+        "_uncompressed_size",
+        "aborted",
+        "base_offset",
+        "base_sequence",
+        "compression",
+        "compression_ratio",
+        "is_closed",
+        "is_control_batch",
+        "is_transactional",
+        "magic",
+        "memory",
+        "num_records",
+        "producer_epoch",
+        "producer_id",
+        "write_limit",
+    )
     _append_closed: bool
     _base_timestamp: int | None
     _buffer: bytearray
