@@ -914,15 +914,6 @@ class Metrics:
             raise IllegalArgumentError(f"{metric_name!r} is registered already")
         return metric
 
-    def add_metric_if_absent(
-        self,
-        metric_name: MetricName,
-        provider: Callable[[MetricConfig, int], Any],
-        config: MetricConfig | None = None,
-    ) -> KafkaMetric:
-        """Register a gauge, or return the existing metric of this name."""
-        return self.register(KafkaMetric(metric_name, provider, config or self.config, self.clock))
-
     def register(self, metric: KafkaMetric) -> KafkaMetric:
         """Register ``metric``, unless there is a metric of its name; return the registered one."""
         with self._lock:

@@ -125,7 +125,6 @@ def test_gauge_is_registered_once_and_removed(metrics: Metrics, clock: MockClock
     assert metric.metric_value() == metric.value() == (2, clock.now_ms())
     with pytest.raises(IllegalArgumentError, match="registered already"):
         metrics.add_metric(name, lambda _config, _now_ms: 0)
-    assert metrics.add_metric_if_absent(name, lambda _config, _now_ms: 0) is metric
     assert metrics.remove_metric(name) is metric
     assert metrics.remove_metric(name) is None
 

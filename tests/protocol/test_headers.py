@@ -104,7 +104,6 @@ def test_api_key_table_equals_generated_messages() -> None:
             continue
         assert (ApiKeys.oldest_version(key), ApiKeys.latest_version(key)) == cls.VERSIONS
         assert ApiKeys.is_flexible(key, version) == (version >= getattr(cls, "FLEXIBLE_FROM", NEVER_FLEXIBLE))
-        assert ApiKeys.is_version_supported(key, version) == (version >= ApiKeys.oldest_version(key))
         assert cls in (ApiKeys.message_class(key), ApiKeys.message_class(key, request=False))
         assert getattr(ApiKeys, ApiKeys.name_of(key)) == key
 
@@ -142,4 +141,3 @@ def test_first_controlled_shutdown_version_has_no_client_id() -> None:
 def test_unknown_api_key_has_name() -> None:
     assert ApiKeys.name_of(999) == "UNKNOWN(999)"
     assert not ApiKeys.is_known(999)
-    assert not ApiKeys.is_version_supported(999, 0)

@@ -84,12 +84,6 @@ class ApiKeys(ApiConstants):
         return row[1], row[3]
 
     @staticmethod
-    def is_version_supported(key: int, version: int) -> bool:
-        """Return whether clients can use the version."""
-        row = API_TABLE.get(key)
-        return row is not None and row[1] <= version <= row[2]
-
-    @staticmethod
     def is_flexible(key: int, version: int) -> bool:
         """Return whether this version of the API has tagged fields, in its messages and their headers (KIP-482)."""
         try:

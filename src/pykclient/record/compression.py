@@ -267,13 +267,43 @@ class NoCompression(Compression):
         return bytes(data)
 
 
+#: The libraries copy the bytes that follow a member, so thousands of empty members would take quadratic time.
+_MAX_MEMBERS = 64
+
+
+def _joined_members(
+    codec: str, data: Buffer, limit: int, new_decompressor: Callable[[], Any], error_type: type[Exception]
+) -> bytes:
+    """Decompress the members, or frames, that follow each other in ``data``.
+
+    Raises:
+        CorruptRecordError: they cannot be decompressed, are too many, or are more than ``limit`` bytes.
+    """
+    chunks: list[bytes] = []
+    total = 0
+    rest: Buffer = data
+    while len(rest) or not chunks:
+        if len(chunks) == _MAX_MEMBERS:
+            raise unreadable(codec, f"more than {_MAX_MEMBERS} members or frames")
+        member = new_decompressor()
+        try:
+            chunk = member.decompress(rest, limit - total + 1)
+        except error_type as error:
+            raise unreadable(codec, error) from error
+        total += len(chunk)
+        if total > limit:
+            raise too_large(codec, len(data), limit)
+        if not member.eof:
+            raise unreadable(codec, "it ends early")
+        chunks.append(chunk)
+        rest = member.unused_data
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
 class GzipCompression(Compression):
     """zlib with gzip's header; concatenated members are read as one."""
 
     __slots__ = ()
-
-    #: zlib copies the bytes that follow a member, so thousands of empty members would take quadratic time.
-    _MAX_MEMBERS = 64
 
     def compress(self, data: Buffer, magic: int = 2) -> bytes:
         level = -1 if self.level is None else self.level
@@ -281,25 +311,7 @@ class GzipCompression(Compression):
         return compressor.compress(data) + compressor.flush()
 
     def decompress(self, data: Buffer, magic: int = 2, limit: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> bytes:
-        chunks: list[bytes] = []
-        total = 0
-        rest: Buffer = data
-        while len(rest) or not chunks:
-            if len(chunks) == self._MAX_MEMBERS:
-                raise unreadable("gzip", f"more than {self._MAX_MEMBERS} members")
-            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            try:
-                chunk = member.decompress(rest, limit - total + 1)
-            except zlib.error as error:
-                raise unreadable("gzip", error) from error
-            total += len(chunk)
-            if total > limit:
-                raise too_large("gzip", len(data), limit)
-            if not member.eof:
-                raise unreadable("gzip", "it ends early")
-            chunks.append(chunk)
-            rest = member.unused_data
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return _joined_members("gzip", data, limit, lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), zlib.error)
 
 
 class SnappyCompression(Compression):
@@ -732,9 +744,6 @@ class ZstandardPackage:
 class StandardZstd:
     """``compression.zstd`` of Python 3.14, or backports.zstd."""
 
-    #: The rest is copied after each frame, so thousands of empty frames would take quadratic time.
-    _MAX_FRAMES = 64
-
     def __init__(self) -> None:
         if sys.version_info >= (3, 14):
             from compression import zstd
@@ -761,25 +770,8 @@ class StandardZstd:
         return compress
 
     def decompress(self, data: Buffer, limit: int) -> bytes:
-        chunks: list[bytes] = []
-        total = 0
-        rest: Buffer = data
-        while len(rest) or not chunks:
-            if len(chunks) == self._MAX_FRAMES:
-                raise unreadable("zstd", f"more than {self._MAX_FRAMES} frames")
-            frame = self._library.ZstdDecompressor()
-            try:
-                chunk = frame.decompress(rest, limit - total + 1)
-            except self._library.ZstdError as error:
-                raise unreadable("zstd", error) from error
-            total += len(chunk)
-            if total > limit:
-                raise too_large("zstd", len(data), limit)
-            if not frame.eof:
-                raise unreadable("zstd", "it ends early")
-            chunks.append(chunk)
-            rest = frame.unused_data
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        library = self._library
+        return _joined_members("zstd", data, limit, library.ZstdDecompressor, library.ZstdError)
 
 
 _engines: dict[str, Any] = {}
