@@ -174,7 +174,7 @@ def test_other_calls_can_be_cancelled(cluster: EmbeddedCluster, what: str) -> No
             assert last in values(cluster)
             if what != "partitions_for":
                 assert set(ended) <= set(values(cluster))
-            assert not producer._producer.components.accumulator.flush_in_progress  # type: ignore[union-attr]
+            assert not producer._producer.components.accumulator._flushes  # type: ignore[union-attr]
             assert not producer._waits.waiting
 
     run(main())

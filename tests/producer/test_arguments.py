@@ -124,7 +124,7 @@ def outcome(call: Callable[..., Any], given: dict[str, Any]) -> str:
 
 def check_state(producer: KafkaProducer[Any, Any]) -> None:
     accumulator = producer._accumulator
-    assert not accumulator.flush_in_progress
+    assert not accumulator._flushes
     assert not producer._closed
     assert producer.send(TOPIC, b"after", partition=0).get(10).partition == 0
 

@@ -143,7 +143,7 @@ def test_python_and_c_switch_partitions_alike(
         sticky = []
         for _ in range(200):
             form(producer, TOPIC, bytes(size), timestamp_ms=7)
-            current = accumulator.built_in_partitioner(TOPIC).sticky
+            current = accumulator._topics[TOPIC].partitioner.sticky
             assert current is not None
             sticky.append((current.partition, current.produced_bytes))
         queues = [[batch.record_count for batch in queue.batches] for queue in accumulator._all_queues()]

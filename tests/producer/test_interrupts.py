@@ -138,7 +138,7 @@ class Client:
         producer, pool = self.producer, self.pool
         eventually(lambda: not self.accumulator.has_incomplete, WAIT_S, "a batch that nobody completes", 0.001)
         eventually(lambda: pool.available_memory == pool.total_memory, WAIT_S, "memory leaks", 0.001)
-        assert not self.accumulator.flush_in_progress
+        assert not self.accumulator._flushes
         backlog = self.accumulator.backlog
         assert backlog is not None
         assert (backlog.size, backlog.is_awaited) == (0, False)

@@ -639,7 +639,7 @@ def test_close_wakes_waiting_calls(make: Make) -> None:
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
-    eventually(lambda: producer._metadata.contains_topic("new"))
+    eventually(lambda: "new" in producer._metadata.topics)
     producer.close()
     thread.join(30)
     assert "closed" in str(caught[0])

@@ -415,7 +415,7 @@ def test_flush_makes_all_batches_due_and_waits_for_them() -> None:
             h.accumulator.register.succeed(batch, offset, -1)
 
     assert h.accumulator.flush(0, send_all)
-    assert not h.accumulator.flush_in_progress
+    assert not h.accumulator._flushes
     h.append()
     assert h.ready() == set()
 
@@ -424,7 +424,7 @@ def test_flush_times_out() -> None:
     h = Harness()
     h.append()
     assert not h.accumulator.flush(100, lambda: None)
-    assert not h.accumulator.flush_in_progress
+    assert not h.accumulator._flushes
 
 
 def test_flush_waits_for_parts_of_split_batch() -> None:
@@ -505,7 +505,7 @@ def test_every_record_counts_towards_the_switch_of_the_partition() -> None:
     runs: list[list[int]] = []
     for _ in range(200):
         harness.append(partition=None)
-        partitioner = partitioner or harness.accumulator.built_in_partitioner(TOPIC)
+        partitioner = partitioner or harness.accumulator._topics[TOPIC].partitioner
         assert partitioner.sticky is not None
         if not runs or runs[-1][0] != partitioner.sticky.partition:
             runs.append([partitioner.sticky.partition, 0])
@@ -530,7 +530,7 @@ def test_adaptive_partitioning_follows_queue_lengths() -> None:
     for partition in (0, 1):
         h.append(partition=partition)
     h.ready()
-    partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    partitioner = h.accumulator._topics[TOPIC].partitioner
     partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None  # the partitions have no queues yet
     h.append(partition=2)
@@ -547,16 +547,16 @@ def test_partitions_of_unavailable_node_are_avoided() -> None:
     for partition in (0, 1, 2):
         h.append(partition=partition)
     now_ms = h.clock.now_ms()
-    h.accumulator.update_node_latency_stats(0, now_ms, True)
-    h.accumulator.update_node_latency_stats(1, now_ms, True)
-    partitioner = h.accumulator.built_in_partitioner(TOPIC)
+    h.accumulator.load.update(0, now_ms, True)
+    h.accumulator.load.update(1, now_ms, True)
+    partitioner = h.accumulator._topics[TOPIC].partitioner
     partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None
-    h.accumulator.update_node_latency_stats(0, now_ms + 51, False)
+    h.accumulator.load.update(0, now_ms + 51, False)
     assert partitioner.next_partition(h.snapshot.cluster) == 2
     assert partitioner.load_stats is not None
     assert partitioner.load_stats.ids == [2]
-    h.accumulator.update_node_latency_stats(0, now_ms + 60, True)
+    h.accumulator.load.update(0, now_ms + 60, True)
     partitioner.next_partition(h.snapshot.cluster)
     assert partitioner.load_stats is None
 

@@ -223,7 +223,7 @@ def test_flush_ends_while_rows_wait(make: Callable[..., KafkaProducer[Any, Any]]
     producer = make(linger_ms=20)
     thread, futures = sending(producer)
     flushing = run(lambda: producer.flush(60))
-    eventually(lambda: producer._accumulator.flush_in_progress)
+    eventually(lambda: producer._accumulator._flushes)
     cluster.resume(1)
     for each in (flushing, thread):
         each.join(60)

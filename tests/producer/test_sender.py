@@ -329,7 +329,7 @@ def test_a_retried_batch_expires() -> None:
     h.run_once()
     assert isinstance(future.exception, KafkaTimeoutError)
     assert h.manager is not None
-    assert h.manager.has_unresolved_sequences
+    assert h.manager._unresolved
     h.run_once()
     # Its sequence numbers may be in use, so numbering restarts in a new epoch.
     assert h.manager.producer_id_and_epoch == (13, 0)
@@ -372,7 +372,7 @@ def test_success_of_later_batch_resolves_expired_one(warm: SenderHarness) -> Non
     h.run_once(2)
     assert second.get(0).offset == 1
     assert h.manager is not None
-    assert not h.manager.has_unresolved_sequences
+    assert not h.manager._unresolved
     assert h.sent_batches()[-1] == (13, 0, 3, 1)
     h.respond_to(h.requests()[-1], 0, 2)
     h.run_once()

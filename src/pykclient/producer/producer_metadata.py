@@ -106,10 +106,6 @@ class ProducerMetadata(Metadata):
         with HERE.mark, self._lock:
             return frozenset(self._new_topics)
 
-    def contains_topic(self, topic: str) -> bool:
-        with HERE.mark, self._lock:
-            return topic in self._topics
-
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:  # noqa: ARG002 - the base's signature
         expire_ms = self._topics.get(topic)
         if expire_ms is None:

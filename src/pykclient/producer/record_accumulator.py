@@ -19,7 +19,6 @@ from pykclient.producer.batch_register import (
     AppendResult,
     AppendRowsResult,
     BatchRegister,
-    BuiltInPartitioner,
     NodeLatencyStats,
     NodeQueues,
     PartitionQueue,
@@ -193,9 +192,7 @@ class RecordAccumulator:
         )
         self.outbox.topics = self._topics
         # Used by the sender only.
-        self._load = PartitionLoad(config.partition_availability_timeout_ms)
-        #: True if ``update_node_latency_stats`` must be told of each attempt to send to a node.
-        self.measures_nodes = self._load.excludes_nodes
+        self.load = PartitionLoad(config.partition_availability_timeout_ms)
         self.delivery_timeout_ms = config.delivery_timeout_ms
         self.linger_ms = config.linger_ms
         #: Drained batches that could not be closed, with the error; the sender fails them.
@@ -490,7 +487,7 @@ class RecordAccumulator:
         with HERE.mark, self._lock:
             info = self._topics.get(topic)
             if info is None:
-                look_at_load = self._load.look if self._config.enable_adaptive_partitioning else None
+                look_at_load = self.load.look if self._config.enable_adaptive_partitioning else None
                 info = self._topics[topic] = TopicInfo(topic, self._batch_size, self._rng, look_at_load)
             return info
 
@@ -565,10 +562,6 @@ class RecordAccumulator:
                 if queue.batches:
                     return True
         return False
-
-    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Record that ``node_id`` had data to send, and whether it could accept a request."""
-        self._load.update(node_id, now_ms, can_drain)
 
     # --- handing over ------------------------------------------------------------------------------------------
 
@@ -647,9 +640,6 @@ class RecordAccumulator:
         info = self._topics.get(topic)
         return None if info is None else info.queues.get(partition)
 
-    def built_in_partitioner(self, topic: str) -> BuiltInPartitioner:
-        return self._topics[topic].partitioner
-
     # --- expiring ----------------------------------------------------------------------------------------------
 
     def expired_batches(self, now_ms: int, timeout_ms: int | None = None) -> list[ProducerBatch]:
@@ -682,11 +672,6 @@ class RecordAccumulator:
     def has_incomplete(self) -> bool:
         """True if any batch has no result yet."""
         return bool(self.register.incomplete)
-
-    @property
-    def flush_in_progress(self) -> bool:
-        """True while any thread is in ``flush``."""
-        return bool(self._flushes)
 
     def flush(self, timeout_ms: int, wake_sender: Callable[[], object]) -> bool:
         """Make all batches due, and wait for the current ones and for those they are split into.

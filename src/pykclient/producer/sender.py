@@ -311,8 +311,8 @@ class Sender:
             node = of_node.node
             is_ready = self._client.ready(node, now_ms)
             of_node.is_blocked = not is_ready
-            if accumulator.measures_nodes:
-                accumulator.update_node_latency_stats(node.id, now_ms, is_ready)
+            if accumulator.load.excludes_nodes:
+                accumulator.load.update(node.id, now_ms, is_ready)
             if not is_ready:
                 timeout_ms = min(timeout_ms, self._client.poll_delay_ms(node, now_ms))
                 continue

@@ -359,10 +359,6 @@ class SequenceNumbers(ABC):
 
     # --- unresolved sequences ----------------------------------------------------------------------------------
 
-    @property
-    def has_unresolved_sequences(self) -> bool:
-        return bool(self._unresolved)
-
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
         """Stop numbering the partition's batches until it is known whether ``batch`` was written."""
         topic_partition = batch.topic_partition
