@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 import pyarrow as pa
@@ -22,8 +22,11 @@ from pykclient.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
-from pykclient.producer.columns import BatchFuture
+from pykclient.network.metadata import Cluster
+from pykclient.producer.columns import BatchFuture, BatchInput, ColumnSender, ColumnSenderContext, Route
+from pykclient.producer.future import ProduceRequestResult
 from pykclient.producer.interceptors import ProducerInterceptor
+from pykclient.producer.producer_batch import RowsInBatch
 from pykclient.record import Record
 from pykclient.types import RecordMetadata
 from tests.producer.harness import TOPIC
@@ -545,3 +548,39 @@ def test_few_rows_take_little_memory(any_kafka: AnyKafka, topic: str, producer_o
     producer.send_batch(topic, values, partition=[row % 50 for row in range(500)])
     used = (32 << 20) - producer.metrics()["producer-metrics"]["buffer-available-bytes"]
     assert used < 50 * 4096 + 110_000
+
+
+class _FullMemory:
+    """An accumulator whose memory is used up until its second caller has waited. It needs a new batch."""
+
+    missing_bytes = 7
+
+    def __init__(self) -> None:
+        self.answers = [(False, True), (False, False), (True, False)]  # appended, aborted
+
+    def append_rows(self, topic: str, partition: int | None, run: Any, *rest: Any) -> tuple[Any, bool, bool]:
+        is_appended, is_aborted = self.answers.pop(0)
+        if not is_appended:
+            return None, False, is_aborted
+        run.first = run.stop
+        return RowsInBatch(ProduceRequestResult(TopicPartition(topic, partition or 0)), 0, 1), True, False
+
+
+def test_partitioner_is_told_once_of_a_new_batch_that_waits_for_memory() -> None:
+    told: list[int] = []
+    route = Route(Cluster("id", [], []), 2, 0)
+    context = ColumnSenderContext(
+        cast("Any", _FullMemory()),
+        lambda _partition: route,
+        lambda _key, _value, _route: 1,
+        lambda _route, number: told.append(number),
+        lambda: None,
+        lambda: None,
+        1000,
+        1000,
+        False,
+    )
+    sender = ColumnSender("orders", context)
+    steps = sender.steps(BatchInput("orders", [b"value"], None, None, None, None, None).parts(0))
+    assert list(steps) == [7, 0]  # the bytes that are missing; the end of the window
+    assert (told, sender.refused) == ([1], [])
