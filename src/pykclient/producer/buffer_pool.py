@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pykclient.clock import HERE, Clock, Signal
 from pykclient.errors import BufferExhaustedError, IllegalArgumentError, KafkaError
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 GROUP = "producer-metrics"
 
 _NS_PER_MS = 1_000_000
-
-
-class MeasuredPool(Protocol):
-    """The figures of a BufferPool for gauges. Sizes are in bytes."""
-
-    @property
-    def total_memory(self) -> int: ...
-    @property
-    def available_memory(self) -> int: ...
-    @property
-    def queued(self) -> int: ...
 
 
 class BufferPoolMetrics:
@@ -65,7 +54,7 @@ class BufferPoolMetrics:
         self._exhausted.record(1, self._clock.now_ms())
 
 
-def register_buffer_pool_gauges(metrics: Metrics, pool: MeasuredPool) -> None:
+def register_buffer_pool_gauges(metrics: Metrics, pool: BufferPool) -> None:
     """Register gauges for the pool's current state."""
     name = metrics.metric_name
     metrics.add_metric(
