@@ -56,7 +56,6 @@ from pykclient.testing.group.share_group_manager import (
     OffsetsCallback,
     PartitionMetadataClient,
     ShareGroupManager,
-    ShareGroupOffsets,
 )
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
@@ -115,9 +114,8 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(broker, replica_manager, metadata_cache)
         self._rebalance = GroupRebalance(broker, self._manager)
         self._consumer_groups = ConsumerGroupManager(broker, metadata_cache, self._manager, self._rebalance)
-        self._share_groups = ShareGroupManager(broker, metadata_cache, group_configs, persister, self._manager)
-        self._share_group_offsets = ShareGroupOffsets(
-            metadata_cache, persister, partition_metadata_client, self._manager
+        self._share_groups = ShareGroupManager(
+            broker, metadata_cache, group_configs, persister, partition_metadata_client, self._manager
         )
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
         self._max_session_timeout_ms: int = config["group.max.session.timeout.ms"]
@@ -543,17 +541,17 @@ class GroupCoordinator:
         self, group_id: str, partitions: Collection[TopicPartition] | None, respond: OffsetsCallback
     ) -> None:
         """Handle DescribeShareGroupOffsets for one group."""
-        self._share_group_offsets.describe(self.validate_group_status(group_id), partitions, respond)
+        self._share_groups.describe_offsets(self.validate_group_status(group_id), partitions, respond)
 
     def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback
     ) -> None:
         """Handle AlterShareGroupOffsets. The group must have no members."""
-        self._share_group_offsets.alter(self.validate_group_status(group_id), offsets, respond)
+        self._share_groups.alter_offsets(self.validate_group_status(group_id), offsets, respond)
 
     def delete_share_group_offsets(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
         """Handle DeleteShareGroupOffsets. The group must have no members."""
-        self._share_group_offsets.delete(self.validate_group_status(group_id), topics, respond)
+        self._share_groups.delete_offsets(self.validate_group_status(group_id), topics, respond)
 
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
         """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""
@@ -573,4 +571,4 @@ class GroupCoordinator:
             else:
                 self._manager.delete_group(group, respond)
 
-        self._share_group_offsets.delete_all(group, state_deleted)
+        self._share_groups.delete_all_offsets(group, state_deleted)

@@ -110,6 +110,28 @@ class PartitionMetadataClient(InterBrokerSendThread):
         then(ends)
 
 
+_NO_LAG = -1
+
+
+class SharePartitionOffset(NamedTuple):
+    """The start offset of a share group in a partition, and its lag, which is -1 if it is not known."""
+
+    start_offset: int = UNINITIALIZED_START_OFFSET
+    leader_epoch: int = 0
+    lag: int = _NO_LAG
+    error_code: int = 0
+
+
+#: The offset of each partition.
+OffsetsCallback = Callable[[Mapping[TopicPartition, SharePartitionOffset]], None]
+
+#: Called with an error code or 0 for each partition.
+AlteredCallback = Callable[[Mapping[TopicPartition, int]], None]
+
+#: Called with an error code or 0 for each topic.
+DeletedCallback = Callable[[Mapping[str, int]], None]
+
+
 _LEAVE_EPOCH = -1
 
 #: Called with the response, when all that it tells is in the log.
@@ -130,11 +152,13 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
         metadata_cache: MetadataCache,
         group_configs: GroupConfigManager,
         persister: Persister,
+        partition_metadata_client: PartitionMetadataClient,
         manager: GroupMetadataManager,
     ) -> None:
         super().__init__(broker, metadata_cache, manager, RECORDS, broker.config["group.share.max.size"])
         self._group_configs = group_configs
         self._persister = persister
+        self._partition_metadata_client = partition_metadata_client
 
     # --- heartbeats
 
@@ -291,45 +315,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
     def _session_timeout_ms(self, group: ShareGroup, member: ShareGroupMember) -> int:  # noqa: ARG002
         return self._group_configs.get(group.group_id).session_timeout_ms
 
-
-_NO_LAG = -1
-
-
-class SharePartitionOffset(NamedTuple):
-    """The start offset of a share group in a partition, and its lag, which is -1 if it is not known."""
-
-    start_offset: int = UNINITIALIZED_START_OFFSET
-    leader_epoch: int = 0
-    lag: int = _NO_LAG
-    error_code: int = 0
-
-
-#: The offset of each partition.
-OffsetsCallback = Callable[[Mapping[TopicPartition, SharePartitionOffset]], None]
-
-#: Called with an error code or 0 for each partition.
-AlteredCallback = Callable[[Mapping[TopicPartition, int]], None]
-
-#: Called with an error code or 0 for each topic.
-DeletedCallback = Callable[[Mapping[str, int]], None]
-
-
-class ShareGroupOffsets:
-    """Describes, resets and deletes the offsets of share groups. Thread: loop."""
-
-    __slots__ = ("_manager", "_metadata_cache", "_partition_metadata_client", "_persister")
-
-    def __init__(
-        self,
-        metadata_cache: MetadataCache,
-        persister: Persister,
-        partition_metadata_client: PartitionMetadataClient,
-        manager: GroupMetadataManager,
-    ) -> None:
-        self._metadata_cache = metadata_cache
-        self._persister = persister
-        self._partition_metadata_client = partition_metadata_client
-        self._manager = manager
+    # --- the start offsets of groups
 
     def _topic_id(self, topic: str) -> UUID | None:
         cache = self._metadata_cache
@@ -337,7 +323,9 @@ class ShareGroupOffsets:
 
     # --- describing
 
-    def describe(self, group_id: str, partitions: Iterable[TopicPartition] | None, respond: OffsetsCallback) -> None:
+    def describe_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, respond: OffsetsCallback
+    ) -> None:
         """Look up offsets; ``partitions`` None means all partitions that the group has read."""
         if partitions is None:
             group = self._manager.groups.get(group_id)
@@ -391,7 +379,7 @@ class ShareGroupOffsets:
 
     # --- altering
 
-    def alter(self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback) -> None:
+    def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback) -> None:
         """Set the start offsets of an empty group. Creates the group if it does not exist.
 
         Raises:
@@ -423,7 +411,7 @@ class ShareGroupOffsets:
         def initialized(results: Mapping[TopicPartition, int]) -> None:
             codes.update(results)
             group.end_initialization(topics, succeeded=not any(results.values()))
-            self._write(group, lambda code: respond(dict.fromkeys(codes, code) if code else codes))
+            self._write_state(group, lambda code: respond(dict.fromkeys(codes, code) if code else codes))
 
         def begin(code: int) -> None:
             if code:
@@ -434,11 +422,11 @@ class ShareGroupOffsets:
                 answered = partial(gathered.add_code, tp)
                 self._persister.initialize_state(key, group.group_epoch, offsets[tp], answered)
 
-        self._write(group, begin)
+        self._write_state(group, begin)
 
     # --- deleting
 
-    def delete(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
+    def delete_offsets(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
         """Delete the offsets of topics of an empty group.
 
         Raises:
@@ -455,17 +443,17 @@ class ShareGroupOffsets:
                 codes[name] = UnknownTopicOrPartitionError.code
             else:
                 deleted[name] = topic_id
-        self._delete(group, deleted, lambda results: respond({**results, **codes}))
+        self._delete_offsets(group, deleted, lambda results: respond({**results, **codes}))
 
-    def delete_all(self, group: ShareGroup, then: Callable[[int], None]) -> None:
+    def delete_all_offsets(self, group: ShareGroup, then: Callable[[int], None]) -> None:
         """Delete all state of a group that is about to be deleted; ``then`` gets the first error code, or 0."""
         topics = {topic.name: topic_id for topic_id, topic in (*group.initialized.items(), *group.initializing.items())}
         topics |= {name: topic_id for topic_id, name in group.deleting.items()}
         # The share coordinators delete the state of deleted topics themselves.
         existing = {name: topic_id for name, topic_id in topics.items() if self._topic_id(name) == topic_id}
-        self._delete(group, existing, lambda codes: then(next((code for code in codes.values() if code), 0)))
+        self._delete_offsets(group, existing, lambda codes: then(next((code for code in codes.values() if code), 0)))
 
-    def _delete(self, group: ShareGroup, topics: Mapping[str, UUID], then: DeletedCallback) -> None:
+    def _delete_offsets(self, group: ShareGroup, topics: Mapping[str, UUID], then: DeletedCallback) -> None:
         codes = dict.fromkeys(topics, 0)
         keys: list[tuple[str, SharePartitionKey]] = []
         for name, topic_id in topics.items():
@@ -482,7 +470,7 @@ class ShareGroupOffsets:
             for name in topics:
                 if not codes[name]:
                     group.deleting.pop(topics[name], None)
-            self._write(group, lambda code: then(dict.fromkeys(codes, code) if code else codes))
+            self._write_state(group, lambda code: then(dict.fromkeys(codes, code) if code else codes))
 
         def begin(code: int) -> None:
             if code:
@@ -493,9 +481,9 @@ class ShareGroupOffsets:
                 self._persister.delete_state(key, partial(gathered.add_code, (name, key)))
 
         if keys:
-            self._write(group, begin)
+            self._write_state(group, begin)
         else:
             then(codes)
 
-    def _write(self, group: ShareGroup, then: Callable[[int], None]) -> None:
+    def _write_state(self, group: ShareGroup, then: Callable[[int], None]) -> None:
         self._manager.write(group, [RECORDS.state_record(group)], then)

@@ -236,18 +236,6 @@ class LogSegment:
     largest timestamp so far for searching by time. Times are milliseconds since the epoch. Thread: loop.
     """
 
-    __slots__ = (
-        "_ends",
-        "_largest_timestamps",
-        "_last_offsets",
-        "_records",
-        "base_offset",
-        "created_ms",
-        "first_batch_timestamp",
-        "last_modified_ms",
-        "txn_index",
-    )
-
     def __init__(self, base_offset: int, now_ms: int) -> None:
         self.base_offset = base_offset
         self.created_ms = now_ms

@@ -174,20 +174,16 @@ class LogValidator:
         )
         offset = first_offset
         for batch in MemoryRecords(self.records).batches():
-            if batch is not first:
-                self._validate_batch_format(first, batch)
+            if batch.magic != first.magic:
+                raise InvalidRecordError(
+                    f"messages for {self.topic_partition} are of different formats, v{first.magic} and v{batch.magic}"
+                )
             for record in self._validate_records(batch, batch.stream(self.max_decompressed_bytes)):
                 headers = record.headers if self.to_magic >= MAGIC_VALUE_V2 else ()
                 builder.append_with_offset(offset, record.timestamp, record.key, record.value, headers)
                 offset += 1
         records = builder.build()
         return ValidationResult(records, offset, self.now_ms, builder.info().max_timestamp, True)
-
-    def _validate_batch_format(self, first: AnyRecordBatch, batch: AnyRecordBatch) -> None:
-        if batch.magic != first.magic:
-            raise InvalidRecordError(
-                f"messages for {self.topic_partition} are of different formats, v{first.magic} and v{batch.magic}"
-            )
 
     def _validate_batch(self, batch: AnyRecordBatch) -> None:
         """Check the fields of a batch's header."""

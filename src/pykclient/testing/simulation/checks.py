@@ -17,6 +17,13 @@ class InvariantError(AssertionError):
     """An invariant is violated."""
 
 
+def _check_value(log: Log, tp: TopicPartition, offset: int, value: bytes, deed: str) -> None:
+    found = log.get(offset)
+    if found != value:
+        what = "nothing" if found is None else _short(found)
+        raise InvariantError(f"{_short(value)} was {deed} at offset {offset} of {tp}, but the log has {what} there")
+
+
 def check_nothing_lost(
     acknowledged: Iterable[tuple[TopicPartition, int, bytes]], logs: Mapping[TopicPartition, Log]
 ) -> None:
@@ -25,12 +32,7 @@ def check_nothing_lost(
     Holds with ``acks=all`` and without unclean elections.
     """
     for tp, offset, value in acknowledged:
-        found = logs[tp].get(offset)
-        if found != value:
-            what = "nothing" if found is None else _short(found)
-            raise InvariantError(
-                f"{_short(value)} was acknowledged at offset {offset} of {tp}, but the log has {what} there"
-            )
+        _check_value(logs[tp], tp, offset, value, "acknowledged")
 
 
 def check_nothing_twice(logs: Mapping[TopicPartition, Log], forgotten: Collection[bytes] = ()) -> None:
@@ -85,12 +87,7 @@ def check_reading(read: Mapping[TopicPartition, Log], logs: Mapping[TopicPartiti
     """Check that each value read is in the log at the same offset: no uncommitted and no invented records."""
     for tp, records in read.items():
         for offset, value in records.items():
-            found = logs[tp].get(offset)
-            if found != value:
-                what = "nothing" if found is None else _short(found)
-                raise InvariantError(
-                    f"{_short(value)} was read at offset {offset} of {tp}, but the log has {what} there"
-                )
+            _check_value(logs[tp], tp, offset, value, "read")
 
 
 def check_everything_read(read: Mapping[TopicPartition, Log], logs: Mapping[TopicPartition, Log]) -> None:
