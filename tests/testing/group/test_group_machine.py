@@ -275,7 +275,6 @@ class GroupMachine(RuleBasedStateMachine):
         for group_id in self.groups.coordinator.groups:
             group = self.groups.group(group_id)
             members = group.members.values()
-            assert group.num_awaiting_join == sum(member.is_awaiting_join for member in members)
             assert group.leader_id in group.members if group.members else group.leader_id is None
             assert all(group.members[one].group_instance_id == name for name, one in group.static_members.items())
             assert {one.group_instance_id for one in members} - {None} == set(group.static_members)

@@ -304,6 +304,12 @@ class MemberMetadata:
         """Return whether the member has exactly these protocols, with the same order and metadata."""
         return list(protocols) == list(self.protocols)
 
+    def answer_join(self, response: JoinGroupResponse) -> None:
+        """Answer the waiting JoinGroup request, if there is one."""
+        respond, self.awaiting_join = self.awaiting_join, None
+        if respond is not None:
+            respond(response)
+
     def answer_sync(self, response: SyncGroupResponse) -> bool:
         """Answer the waiting SyncGroup request; return False if there is none."""
         respond, self.awaiting_sync = self.awaiting_sync, None
@@ -395,8 +401,6 @@ class GroupMetadata(CoordinatedGroup):
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
     rebalance_timer: TimerHandle | None = None
     sync_timer: TimerHandle | None = None
-    num_awaiting_join: int = 0
-    _protocol_counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def loaded(
@@ -469,9 +473,7 @@ class GroupMetadata(CoordinatedGroup):
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._count_protocols(member, 1)
         member.awaiting_join = callback
-        self.num_awaiting_join += callback is not None
         self.remove_pending_member(member.member_id)
 
     def remove(self, member_id: str) -> None:
@@ -481,7 +483,6 @@ class GroupMetadata(CoordinatedGroup):
         """
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count_protocols(member, -1)
             if member.session_timer is not None:
                 member.session_timer.cancel()
             if member.group_instance_id is not None:
@@ -492,7 +493,7 @@ class GroupMetadata(CoordinatedGroup):
         self.pending_sync_members.pop(member_id, None)
         if member is not None:
             refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=UnknownMemberIdError.code)
-            self.answer_join(member, refusal)
+            member.answer_join(refusal)
             member.answer_sync(SyncGroupResponse(error_code=UnknownMemberIdError.code))
 
     def update_member(
@@ -504,21 +505,16 @@ class GroupMetadata(CoordinatedGroup):
         callback: JoinCallback | None,
     ) -> None:
         """Update a member that joins again. If an earlier JoinGroup still waits, answer it with an error."""
-        self._count_protocols(member, -1)
         member.protocols = protocols
-        self._count_protocols(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
-        self.answer_join(
-            member, JoinGroupResponse(member_id=member.member_id, error_code=RebalanceInProgressError.code)
-        )
+        member.answer_join(JoinGroupResponse(member_id=member.member_id, error_code=RebalanceInProgressError.code))
         member.awaiting_join = callback
-        self.num_awaiting_join += callback is not None
 
     def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
         """Give a static member a new id; requests with the old one are fenced (KIP-345)."""
         member = self.members[old_member_id]
-        self.answer_join(member, JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceIdError.code))
+        member.answer_join(JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceIdError.code))
         member.answer_sync(SyncGroupResponse(error_code=FencedInstanceIdError.code))
         # The member keeps its position, as members are ordered by joining.
         self.members = {
@@ -533,13 +529,6 @@ class GroupMetadata(CoordinatedGroup):
             self.leader_id = new_member_id
         self.static_members[group_instance_id] = new_member_id
         return member
-
-    def answer_join(self, member: MemberMetadata, response: JoinGroupResponse) -> None:
-        """Answer the member's JoinGroup, if one is waiting."""
-        respond, member.awaiting_join = member.awaiting_join, None
-        if respond is not None:
-            self.num_awaiting_join -= 1
-            respond(response)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
@@ -565,8 +554,12 @@ class GroupMetadata(CoordinatedGroup):
         return True
 
     @property
+    def num_awaiting_join(self) -> int:
+        return sum(member.is_awaiting_join for member in self.members.values())
+
+    @property
     def has_all_members_joined(self) -> bool:
-        return self.num_awaiting_join == len(self.members) and not self.pending_members
+        return not self.not_yet_rejoined() and not self.pending_members
 
     def not_yet_rejoined(self) -> list[MemberMetadata]:
         return [member for member in self.members.values() if not member.is_awaiting_join]
@@ -599,28 +592,25 @@ class GroupMetadata(CoordinatedGroup):
         """
         if self.state is EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
-        counts, size = self._protocol_counts, len(self.members)
-        return self.protocol_type == protocol_type and any(counts.get(name, 0) == size for name in protocols)
+        shared = self._shared_protocols()
+        return self.protocol_type == protocol_type and any(not self.members or name in shared for name in protocols)
 
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members support.
 
         In case of a tie, the first voter's choice wins.
         """
-        size = len(self.members)
-        candidates = {name for name, count in self._protocol_counts.items() if count == size}
+        candidates = self._shared_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = next(name for name, _ in member.protocols if name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def _count_protocols(self, member: MemberMetadata, by: int) -> None:
-        counts = self._protocol_counts
-        for name in {name for name, _ in member.protocols}:
-            counts[name] = counts.get(name, 0) + by
-            if not counts[name]:
-                del counts[name]
+    def _shared_protocols(self) -> set[str]:
+        """Return the protocols that all members support."""
+        supported = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set[str].intersection(*supported) if supported else set()
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
         """Return whether the members read a topic. True if their subscriptions cannot be decoded."""

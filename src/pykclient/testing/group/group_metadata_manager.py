@@ -268,14 +268,20 @@ class GroupMetadataManager:
 
     def end_transaction(self, partition: int, producer_id: int, marker_offset: int, *, committed: bool) -> None:
         """Commit or discard the offsets that a producer's transaction has sent to groups of this partition."""
-        group_ids = self._open_groups.get(producer_id, {})
-        for group_id in [group_id for group_id in group_ids if self.partition_for(group_id) == partition]:
-            del group_ids[group_id]
+        for group_id in self._close_groups(partition, producer_id):
             group = self.groups.get(group_id)
             if group is not None:
                 group.offsets.end_transaction(producer_id, marker_offset, committed=committed)
+
+    def _close_groups(self, partition: int, producer_id: int) -> list[str]:
+        """Forget, and return, the groups of a partition that an open transaction has sent offsets to."""
+        group_ids = self._open_groups.get(producer_id, {})
+        closed = [group_id for group_id in group_ids if self.partition_for(group_id) == partition]
+        for group_id in closed:
+            del group_ids[group_id]
         if not group_ids:
             self._open_groups.pop(producer_id, None)
+        return closed
 
     def delete_offsets(self, group: Group, partitions: Iterable[TopicPartition], then: Callable[[int], None]) -> None:
         """Write tombstones for the offsets of these partitions, then remove them from memory."""
@@ -384,11 +390,8 @@ class GroupMetadataManager:
             if self.partition_for(group.group_id) == partition:
                 del self.groups[group.group_id]
                 on_unloaded(group)
-        for producer_id, group_ids in list(self._open_groups.items()):
-            for group_id in [group_id for group_id in group_ids if self.partition_for(group_id) == partition]:
-                del group_ids[group_id]
-            if not group_ids:
-                del self._open_groups[producer_id]
+        for producer_id in list(self._open_groups):
+            self._close_groups(partition, producer_id)
 
     def _on_loaded(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
         self._owned.add(partition)

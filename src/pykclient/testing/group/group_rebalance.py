@@ -177,7 +177,7 @@ class GroupRebalance:
             return
         self._log.info("%r: all have joined", group)
         for member in list(group.members.values()):
-            group.answer_join(member, self.join_response(group, member))
+            member.answer_join(self.join_response(group, member))
             self.reschedule_session(group, member)
             member.is_new = False
             group.pending_sync_members[member.member_id] = None
@@ -327,12 +327,12 @@ class GroupRebalance:
             if group.members.get(new_id) is not member or not member.is_awaiting_join or group.state is not STABLE:
                 return  # it already has a response
             if error_code:
-                group.answer_join(member, JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code))
+                member.answer_join(JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code))
                 group.update_member(member, *before, None)
                 group.replace_static_member(instance_id, new_id, old_id)
                 self.reschedule_session(group, member)
                 return
-            group.answer_join(member, self._welcome_back(group, member, attempt.api_version, leader_id))
+            member.answer_join(self._welcome_back(group, member, attempt.api_version, leader_id))
             # Its session may have expired unnoticed while it waited.
             self.reschedule_session(group, member)
 
@@ -439,7 +439,7 @@ class GroupRebalance:
         group.transition_to(DEAD, self._broker.loop.wall_ms)
         group.cancel_timers()
         for member in list(group.members.values()):
-            group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error_code))
+            member.answer_join(JoinGroupResponse(member_id=member.member_id, error_code=error_code))
             member.answer_sync(SyncGroupResponse(error_code=error_code))
 
 

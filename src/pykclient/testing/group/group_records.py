@@ -334,29 +334,21 @@ class ModernGroupRecords(ABC, Generic[G, M]):
         """
         reader = Reader(key)
         type = reader.int16()
-        key_classes = (
-            self._group[0],
-            self._member[0],
-            self._target[0],
-            self._member_target[0],
-            self._member_current[0],
-            self._other_key,
-        )
+        pairs = self._group, self._member, self._target, self._member_target, self._member_current
+        key_classes = [*(key for key, _ in pairs), self._other_key]
         key_class = next((one for one in key_classes if type == one.RECORD_TYPE), None)
         if key_class is None:
             return False
         found = key_class.read(reader, 0)
-        body = None
-        if value is not None:
-            body = Reader(value)
-            body.int16()
         group = groups.get(found.group_id)
-        if body is None:
+        if value is None:
             if group is not None and key_class is self._group[0]:
                 del groups[found.group_id]
             elif group is not None:
                 self._forget(group, key_class, found)
             return True
+        body = Reader(value)
+        body.int16()
         if group is None:
             group = groups[found.group_id] = self._group_class(found.group_id, wall_ms)
         self._apply(group, key_class, found, body)

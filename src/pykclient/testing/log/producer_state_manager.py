@@ -140,10 +140,7 @@ class ProducerStateEntry:
         if batch.producer_epoch != self.producer_epoch:
             return None
         first, last = batch.base_sequence, batch.last_sequence
-        for known in self.batches:
-            if known.last_sequence == last and known.first_sequence == first:
-                return known
-        return None
+        return next((it for it in self.batches if it.last_sequence == last and it.first_sequence == first), None)
 
 
 @dataclass(slots=True)
