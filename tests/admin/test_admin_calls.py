@@ -136,7 +136,8 @@ def test_call_is_pending_while_response_is_handled() -> None:
 
     seen: list[bool] = []
     policy = RetryPolicy(Backoff(1, 2, 10, 0.0), 5, 1_000)
-    call = AdminCall(DeleteTopicsHandler(), ["a"], Deadline(1_000, 1_000), policy)
+    call = AdminCall(DeleteTopicsHandler(), ["a"])
+    call.begin(Deadline(1_000, 1_000), policy, uses_controllers=False)
     (attempt,), _ = call.poll(0)
     attempt.fail(DisconnectError("lost"), 0)
     assert seen == [False]

@@ -16,7 +16,7 @@ import pytest
 import pykclient.admin
 from pykclient import KafkaAdminClient, KafkaProducer, TopicPartition, errors
 from pykclient.admin import ConfigResource, ConfigResourceType, ElectionType, IsolationLevel, OffsetSpec
-from pykclient.admin.partitions import _ListOffsetsBuilder
+from pykclient.admin.partitions import _list_offsets_builder
 from pykclient.errors import KafkaError, UnsupportedVersionError
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
 from tests.support.any_kafka import AnyKafka
@@ -366,7 +366,7 @@ def test_client_metrics_resource_can_be_created_and_deleted(sides: Sides, topic:
 
 
 def test_offset_spec_newer_than_broker_is_unsupported() -> None:
-    builder = _ListOffsetsBuilder(ListOffsetsRequest(), [OffsetSpec.MAX_TIMESTAMP])
+    builder = _list_offsets_builder(ListOffsetsRequest(), [OffsetSpec.MAX_TIMESTAMP])
     assert builder.build(7)
     with pytest.raises(UnsupportedVersionError, match="version 7 of ListOffsets"):
         builder.build(6)

@@ -3,8 +3,8 @@
 - ``admin``, ``descriptions``: the class with typed results, and these
 - ``kafka_admin_client``, ``kafka_topics``, ``kafka_cluster``, ``kafka_groups``: the class with kafka-python's methods
 - ``topics``, ``partitions``, ``configs``, ``cluster``, ``groups``, ``group_offsets``, ``access``, ``transactions``: the
-  operations of both, by subject
-- ``api``, ``admin_calls``: what an operation is made of, and its requests, lookups and retries
+  steps of the methods of both, by subject
+- ``api``, ``admin_calls``: what the calls in these steps are made of, and their requests, lookups and retries
 - ``admin_base``: the threads that drive the calls; ``expect``: checks of arguments
 """
 
@@ -174,78 +174,7 @@ _HOME = {
     "UserScramCredentialUpsertion": "values",
 }
 
-__all__ = [
-    "ACL",
-    "ACLFilter",
-    "ACLOperation",
-    "ACLPermissionType",
-    "ACLResourcePatternType",
-    "AbortTransactionSpec",
-    "Admin",
-    "AlterConfigOp",
-    "BrokerVersionData",
-    "ClientQuotaFilterComponent",
-    "ClusterDescription",
-    "ConfigEntry",
-    "ConfigFilterType",
-    "ConfigResource",
-    "ConfigResourceType",
-    "ConfigSourceType",
-    "ConfigSynonym",
-    "ConfigType",
-    "CreatedTopic",
-    "DelegationToken",
-    "ElectionType",
-    "Endpoint",
-    "FeatureMetadata",
-    "FeatureUpdate",
-    "FencedProducer",
-    "GroupDescription",
-    "GroupListing",
-    "GroupState",
-    "GroupType",
-    "IsolationLevel",
-    "KafkaAdminClient",
-    "ListedOffset",
-    "LogDirDescription",
-    "MemberDescription",
-    "MemberToRemove",
-    "NewPartitions",
-    "NewTopic",
-    "OffsetSpec",
-    "OffsetTimestamp",
-    "PartitionDescription",
-    "PartitionProducerState",
-    "PartitionReassignment",
-    "ProducerState",
-    "QuorumInfo",
-    "QuorumReplica",
-    "ReplicaInfo",
-    "ReplicaLogDirInfo",
-    "ResourcePattern",
-    "ResourcePatternFilter",
-    "ResourceType",
-    "Results",
-    "ScramCredentialInfo",
-    "ScramMechanism",
-    "ShareGroupOffset",
-    "StreamsGroupDescription",
-    "StreamsGroupMemberAssignment",
-    "StreamsGroupMemberDescription",
-    "StreamsGroupSubtopologyDescription",
-    "TaskIds",
-    "TaskOffset",
-    "TopicDescription",
-    "TopicInfo",
-    "TopicListing",
-    "TopicPartitionReplica",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionState",
-    "UpdateFeatureType",
-    "UserScramCredentialDeletion",
-    "UserScramCredentialUpsertion",
-]
+__all__ = sorted(_HOME)  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

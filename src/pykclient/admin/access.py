@@ -1,14 +1,14 @@
-"""Access control lists, quotas, SCRAM credentials and delegation tokens: operations."""
+"""Access control lists, quotas, SCRAM credentials and delegation tokens: the steps of their methods."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
-from pykclient.admin.api import ItemsHandler, QuestionHandler, checked, error_of, to_any_broker
+from pykclient.admin.admin_calls import Steps, ask, run
+from pykclient.admin.api import AdminApiHandler, Answers, item_error, to_any_broker
 from pykclient.admin.values import (
     ACL,
     ACLFilter,
@@ -23,7 +23,7 @@ from pykclient.admin.values import (
     UserScramCredentialUpsertion,
 )
 from pykclient.argument_values import shown
-from pykclient.errors import DuplicateResourceError, IllegalArgumentError, KafkaError, ResourceNotFoundError
+from pykclient.errors import DuplicateResourceError, IllegalArgumentError, ResourceNotFoundError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from pykclient.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -81,7 +81,7 @@ def _acl(pattern: Any, acl: Any) -> ACL:
     )
 
 
-def describe_acls(context: CallContext, wanted: ACLFilter) -> Operation[list[ACL]]:
+def describe_acls(wanted: ACLFilter) -> Steps[list[ACL]]:
     """Return the ACLs that match a filter."""
     pattern = wanted.resource_pattern
     request = DescribeAclsRequest(
@@ -95,19 +95,12 @@ def describe_acls(context: CallContext, wanted: ACLFilter) -> Operation[list[ACL
     )
 
     def read(response: Any) -> list[ACL]:
-        checked(response.error_code, response.error_message)
         return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
-    return (
-        yield from context.ask(
-            QuestionHandler(
-                "describe_acls", to_any_broker(or_controller=True), lambda _: _acl_builder(request, [wanted]), read
-            )
-        )
-    )
+    return ask("describe_acls", to_any_broker(or_controller=True), _acl_builder(request, [wanted]), read)
 
 
-def create_acls(context: CallContext, acls: Sequence[ACL]) -> Operation[Results[ACL, None]]:
+def create_acls(acls: Sequence[ACL]) -> Steps[Results[ACL, None]]:
     """Create ACLs. One that exists already is a success."""
 
     def request(keys: Sequence[ACL], _timeout_ms: int) -> RequestBuilder:
@@ -127,17 +120,14 @@ def create_acls(context: CallContext, acls: Sequence[ACL]) -> Operation[Results[
         )
         return _acl_builder(message, keys)
 
-    def answers(keys: Sequence[ACL], response: CreateAclsResponse) -> Iterator[tuple[ACL, KafkaError | None, None]]:
+    def answers(keys: Sequence[ACL], response: CreateAclsResponse) -> Answers[ACL]:
         for acl, result in zip(keys, response.results, strict=False):  # in the order of the request
-            yield acl, error_of(result.error_code, result.error_message), None
+            yield acl, item_error(result), None
 
-    handler: ItemsHandler[ACL, None] = ItemsHandler("create_acls", to_any_broker(or_controller=True), request, answers)
-    return (yield from context.run(handler, acls))
+    return run(AdminApiHandler("create_acls", to_any_broker(or_controller=True), request, answers), acls)
 
 
-def delete_acls(
-    context: CallContext, filters: Sequence[ACLFilter]
-) -> Operation[Results[ACLFilter, Results[ACL, None]]]:
+def delete_acls(filters: Sequence[ACLFilter]) -> Steps[Results[ACLFilter, Results[ACL, None]]]:
     """Delete the ACLs that match filters, and return the deleted ACLs of each filter.
 
     After a lost response, the ACLs that the first attempt has deleted are not in the result.
@@ -160,24 +150,19 @@ def delete_acls(
         )
         return _acl_builder(message, keys)
 
-    def answers(
-        keys: Sequence[ACLFilter], response: DeleteAclsResponse
-    ) -> Iterator[tuple[ACLFilter, KafkaError | None, Any]]:
+    def answers(keys: Sequence[ACLFilter], response: DeleteAclsResponse) -> Answers[ACLFilter]:
         for wanted, result in zip(keys, response.filter_results, strict=False):  # in the order of the request
             matching: Results[ACL, None] = Results()
             for found in result.matching_acls:
-                error = error_of(found.error_code, found.error_message)
+                error = item_error(found)
                 acl = _acl(found, found)
                 if error is None:
                     matching.succeeded[acl] = None
                 else:
                     matching.failed[acl] = error
-            yield wanted, error_of(result.error_code, result.error_message), matching
+            yield wanted, item_error(result), matching
 
-    handler: ItemsHandler[ACLFilter, Results[ACL, None]] = ItemsHandler(
-        "delete_acls", to_any_broker(or_controller=True), request, answers
-    )
-    return (yield from context.run(handler, filters))
+    return run(AdminApiHandler("delete_acls", to_any_broker(or_controller=True), request, answers), filters)
 
 
 # --- quotas ---
@@ -217,8 +202,8 @@ def entity(value: object) -> Entity:
 
 
 def describe_quotas(
-    context: CallContext, components: Sequence[ClientQuotaFilterComponent], strict: bool
-) -> Operation[dict[Entity, dict[str, float]]]:
+    components: Sequence[ClientQuotaFilterComponent], strict: bool
+) -> Steps[dict[Entity, dict[str, float]]]:
     """Return the quotas of entities that match all components; ``strict`` excludes entities with other types."""
     request = DescribeClientQuotasRequest(
         components=[
@@ -233,7 +218,6 @@ def describe_quotas(
     )
 
     def read(response: Any) -> dict[Entity, dict[str, float]]:
-        checked(response.error_code, response.error_message)
         return {
             tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
                 value.key: value.value for value in entry.values
@@ -241,7 +225,7 @@ def describe_quotas(
             for entry in response.entries or ()
         }
 
-    return (yield from context.ask(QuestionHandler("describe_client_quotas", to_any_broker(), lambda _: request, read)))
+    return ask("describe_client_quotas", to_any_broker(), request, read)
 
 
 def quota_filter(values: object) -> list[ClientQuotaFilterComponent]:
@@ -261,8 +245,8 @@ def quota_filter(values: object) -> list[ClientQuotaFilterComponent]:
 
 
 def alter_quotas(
-    context: CallContext, changes: Mapping[Entity, Mapping[str, float | None]], validate_only: bool
-) -> Operation[Results[Entity, None]]:
+    changes: Mapping[Entity, Mapping[str, float | None]], validate_only: bool
+) -> Steps[Results[Entity, None]]:
     """Set quotas of entities; None removes one."""
 
     def request(keys: Sequence[Entity], _timeout_ms: int) -> AlterClientQuotasRequest:
@@ -284,13 +268,12 @@ def alter_quotas(
             validate_only=validate_only,
         )
 
-    def answers(_keys: Sequence[Entity], response: Any) -> Iterator[tuple[Entity, KafkaError | None, None]]:
+    def answers(_keys: Sequence[Entity], response: Any) -> Answers[Entity]:
         for entry in response.entries:
             key = tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity))
-            yield key, error_of(entry.error_code, entry.error_message), None
+            yield key, item_error(entry), None
 
-    handler: ItemsHandler[Entity, None] = ItemsHandler("alter_client_quotas", to_any_broker(), request, answers)
-    return (yield from context.run(handler, list(changes)))
+    return run(AdminApiHandler("alter_client_quotas", to_any_broker(), request, answers), list(changes))
 
 
 def quota_changes(values: object) -> dict[Entity, dict[str, float | None]]:
@@ -332,7 +315,7 @@ class ScramCredentialInfo(NamedTuple):
     iterations: int
 
 
-def alter_scram(context: CallContext, alterations: Sequence[Alteration]) -> Operation[Results[str, None]]:
+def alter_scram(alterations: Sequence[Alteration]) -> Steps[Results[str, None]]:
     """Create, replace and delete SCRAM credentials, and return the outcome by user."""
     by_user: dict[str, list[Alteration]] = {}
     for alteration in alterations:
@@ -361,16 +344,18 @@ def alter_scram(context: CallContext, alterations: Sequence[Alteration]) -> Oper
             ],
         )
 
-    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for result in response.results:
-            error = error_of(result.error_code, result.error_message)
+            error = item_error(result)
             only_deletes = all(isinstance(found, UserScramCredentialDeletion) for found in by_user.get(result.user, ()))
             if isinstance(error, ResourceNotFoundError) and only_deletes and result.user in handler.uncertain:
                 error = None  # an earlier attempt has deleted it
             yield result.user, error, None
 
-    handler: ItemsHandler[str, None] = ItemsHandler("alter_user_scram_credentials", to_any_broker(), request, answers)
-    return (yield from context.run(handler, list(by_user)))
+    handler: AdminApiHandler[str, None] = AdminApiHandler(
+        "alter_user_scram_credentials", to_any_broker(), request, answers
+    )
+    return run(handler, list(by_user))
 
 
 def scram_alterations(values: object) -> list[Alteration]:
@@ -394,24 +379,14 @@ def scram_alterations(values: object) -> list[Alteration]:
 
 
 def describe_scram(
-    context: CallContext, users: Sequence[str] | None
-) -> Operation[list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]]:
+    users: Sequence[str] | None,
+) -> Steps[list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]]:
     """Return the SCRAM credentials of the given users, or of all users (None)."""
     request = DescribeUserScramCredentialsRequest(
         users=None if users is None else [DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
     )
 
-    def read(
-        response: DescribeUserScramCredentialsResponse,
-    ) -> list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]:
-        checked(response.error_code, response.error_message)
-        return response.results
-
-    return (
-        yield from context.ask(
-            QuestionHandler("describe_user_scram_credentials", to_any_broker(), lambda _: request, read)
-        )
-    )
+    return ask("describe_user_scram_credentials", to_any_broker(), request, lambda response: response.results)
 
 
 def scram_infos(
@@ -420,7 +395,7 @@ def scram_infos(
     """Return the credentials in a response by user."""
     results: Results[str, list[ScramCredentialInfo]] = Results()
     for user in found:
-        error = error_of(user.error_code, user.error_message)
+        error = item_error(user)
         if error is not None and not isinstance(error, DuplicateResourceError):
             results.failed[user.user] = error
         elif error is not None:
@@ -471,8 +446,8 @@ def principals(values: object, what: str) -> list[Principal]:
 
 
 def create_token(
-    context: CallContext, renewers: Sequence[Principal], max_lifetime_ms: int, owner: Principal | None
-) -> Operation[DelegationToken]:
+    renewers: Sequence[Principal], max_lifetime_ms: int, owner: Principal | None
+) -> Steps[DelegationToken]:
     """Create a delegation token, for another owner if one is given (KIP-373)."""
     request = CreateDelegationTokenRequest(
         owner_principal_type=owner[0] if owner else "",
@@ -485,7 +460,6 @@ def create_token(
     )
 
     def read(response: Any) -> DelegationToken:
-        checked(response.error_code)
         holder = (response.principal_type, response.principal_name)
         requester = (response.token_requester_principal_type, response.token_requester_principal_name)
         return DelegationToken(
@@ -500,12 +474,10 @@ def create_token(
         )
 
     builder = RequestBuilder(request, min_version=_USERS_FROM if owner else None)
-    return (
-        yield from context.ask(QuestionHandler("create_delegation_token", to_any_broker(), lambda _: builder, read))
-    )
+    return ask("create_delegation_token", to_any_broker(), builder, read)
 
 
-def describe_tokens(context: CallContext, owners: Sequence[Principal] | None) -> Operation[list[DelegationToken]]:
+def describe_tokens(owners: Sequence[Principal] | None) -> Steps[list[DelegationToken]]:
     """Return the delegation tokens of the given owners, or all that this user may describe (None)."""
     request = DescribeDelegationTokenRequest(
         owners=None
@@ -517,7 +489,6 @@ def describe_tokens(context: CallContext, owners: Sequence[Principal] | None) ->
     )
 
     def read(response: Any) -> list[DelegationToken]:
-        checked(response.error_code)
         return [
             DelegationToken(
                 token.token_id,
@@ -532,30 +503,23 @@ def describe_tokens(context: CallContext, owners: Sequence[Principal] | None) ->
             for token in response.tokens
         ]
 
-    return (
-        yield from context.ask(QuestionHandler("describe_delegation_token", to_any_broker(), lambda _: request, read))
-    )
+    return ask("describe_delegation_token", to_any_broker(), request, read)
 
 
 def _expiry(response: Any) -> int:
-    checked(response.error_code)
     return int(response.expiry_timestamp_ms)
 
 
-def renew_token(context: CallContext, hmac: bytes, renew_period_ms: int) -> Operation[int]:
+def renew_token(hmac: bytes, renew_period_ms: int) -> Steps[int]:
     """Extend the life of a token, and return when it expires in milliseconds since the epoch."""
     request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=renew_period_ms)
-    return (
-        yield from context.ask(QuestionHandler("renew_delegation_token", to_any_broker(), lambda _: request, _expiry))
-    )
+    return ask("renew_delegation_token", to_any_broker(), request, _expiry)
 
 
-def expire_token(context: CallContext, hmac: bytes, expiry_period_ms: int) -> Operation[int]:
+def expire_token(hmac: bytes, expiry_period_ms: int) -> Steps[int]:
     """Change when a token expires (now if ``expiry_period_ms`` is negative), and return that time."""
     request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=expiry_period_ms)
-    return (
-        yield from context.ask(QuestionHandler("expire_delegation_token", to_any_broker(), lambda _: request, _expiry))
-    )
+    return ask("expire_delegation_token", to_any_broker(), request, _expiry)
 
 
 def secret(value: object) -> bytes:

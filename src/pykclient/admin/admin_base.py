@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from itertools import count
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import (
-    AdminCall,
-    AdminCalls,
-    AdminMetadata,
-    CallContext,
-    Deadline,
-    Operation,
-    RetryPolicy,
-)
+from pykclient.admin.admin_calls import AdminCall, AdminComponents, Steps
 from pykclient.argument_values import shown
 from pykclient.clock import HERE, ensure_not_interrupting
 from pykclient.config.admin_config import AdminClientConfig
-from pykclient.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    UnsupportedEndpointTypeError,
-    UseAfterForkError,
-)
-from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, Metrics, SubscribedMetrics, register_app_info
-from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
-from pykclient.network.cluster_connection_states import ApiVersions
+from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from pykclient.metrics import Metrics, SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.failures import principal_of, raise_if_of_signal_handler
-from pykclient.network.metadata import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER, ClusterResourceListeners
+from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.pacing import SHORT_PAUSE_MS
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from pykclient.admin.api import AdminApiHandler
+    from pykclient.admin.admin_calls import AdminCalls, AdminMetadata
     from pykclient.clock import Signal
     from pykclient.config.client_settings import AdminSettings
-    from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
+    from pykclient.network.kafka_client import KafkaClient
     from pykclient.types import Node
 
 #: After a pause of this length, connections may have been lost that nobody has polled.
@@ -181,136 +160,13 @@ class AdminDriver:
         self._is_unfinished = False
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-#: A broker handles the requests of one connection one after another; more than a few in flight gain nothing.
-_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 5
-_numbers = count(1)
-
-
-class AdminComponents:
-    """The parts of one admin client. Tests may pass ``client`` and ``metadata``. Thread: any."""
-
-    def __init__(
-        self,
-        config: AdminClientConfig,
-        environment: Environment = SYSTEM_ENVIRONMENT,
-        client: KafkaClient | None = None,
-        metadata: AdminMetadata | None = None,
-    ) -> None:
-        self.config = config
-        self.environment = environment
-        self.clock = clock = environment.clock
-        rng = environment.new_rng()
-        self.client_id: str = config["client.id"] or f"adminclient-{next(_numbers)}"
-        self.log_context = LogContext(f"[AdminClient client_id={self.client_id}] ", principal_of(config))
-        self._default_timeout_ms: int = config["default.api.timeout.ms"]
-        self._pid = os.getpid()
-        self._are_plugins_closed = False
-        addresses: list[tuple[str, int]] = []
-        if metadata is None:  # wrong addresses are found before there is anything to close
-            addresses = parse_and_validate_addresses(
-                config[config.bootstrap_key],
-                config["client.dns.lookup"],
-                resolver_for(config, environment.host_resolver),
-                self.log_context,
-                clock,
-                config.bootstrap_key,
-            )
-        self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.admin.client")),
-            config.configured_instances("metric.reporters", method="init"),
-            clock,
-        )
-        register_app_info(self.metrics)
-        try:
-            if metadata is None:
-                listeners = ClusterResourceListeners([*self.metrics.reporters])
-                metadata = AdminMetadata(config, self.log_context, listeners, rng)
-                metadata.bootstrap(addresses)
-            self.metadata = metadata
-            self.api_versions = ApiVersions()
-            self.client = client or create_network_client(
-                config,
-                self.client_id,
-                self.metrics,
-                "admin-client",
-                self.log_context,
-                self.api_versions,
-                metadata,
-                _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
-                environment=environment,
-                rng=rng,
-            )
-        except BaseException:
-            self.metrics.close()  # nobody else gets this object
-            raise
-        backoff = ExponentialBackoff(
-            config["retry.backoff.ms"],
-            RETRY_BACKOFF_EXP_BASE,
-            config["retry.backoff.max.ms"],
-            RETRY_BACKOFF_JITTER,
-            rng,
-        )
-        self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"], self.log_context.principal)
-        self.calls = AdminCalls(self.client, metadata, clock, config["retry.backoff.ms"], self.log_context)
-
-    @property
-    def telemetry(self) -> IdentifiedTelemetry | None:
-        """The telemetry of the client; None if ``enable.metrics.push`` is off."""
-        return self.client.telemetry
-
-    def deadline(self, timeout_ms: int | None) -> Deadline:
-        """Return the deadline of a call that begins now; None means ``default.api.timeout.ms``."""
-        timeout_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
-        return Deadline(timeout_ms, self.clock.now_ms() + timeout_ms)
-
-    def call(self, handler: AdminApiHandler[K, V], keys: Iterable[K], deadline: Deadline) -> AdminCall[K, V]:
-        """Return a call that has not begun.
-
-        Raises:
-            UnsupportedEndpointTypeError: the client is connected to controllers, and they do not serve the call.
-        """
-        if self.metadata.uses_controllers and not handler.lookup.SERVED_BY_CONTROLLERS:
-            raise UnsupportedEndpointTypeError(
-                f"{handler.name} is served by brokers only, and this client is connected to controllers "
-                "(bootstrap.controllers). Use a client with bootstrap.servers for it"
-            )
-        return AdminCall(handler, keys, deadline, self._policy)
-
-    def ensure_usable(self) -> None:
-        """Check that the client is open, and belongs to this process.
-
-        Raises:
-            UseAfterForkError: the client was made before a fork.
-            IllegalStateError: the client is closed.
-        """
-        if os.getpid() != self._pid:
-            raise UseAfterForkError(
-                f"this admin client was made in process {self._pid} and is used in its child {os.getpid()}: its "
-                "connections belong to the parent; make a client in each process, after the fork"
-            )
-        if self.calls.is_closed or self.calls.is_closing:
-            raise IllegalStateError("the admin client is closed; create another one")
-
-    @property
-    def is_forked(self) -> bool:
-        return os.getpid() != self._pid
-
-    def close_plugins(self) -> None:
-        """Close the metrics and their reporters. Idempotent."""
-        if not self._are_plugins_closed:
-            self._are_plugins_closed = True
-            self.metrics.close()
-
-
 T = TypeVar("T")
 #: The longest wait of ``close`` for another thread that drives the network.
 _CLOSE_TIMEOUT_MS = 5_000
 
 
 class AdminBase(SubscribedMetrics):
-    """Runs operations on the calling thread, and closes the client."""
+    """Runs the steps of methods on the calling thread, and closes the client."""
 
     #: False for a client inside of one that gives no warning.
     _warns_unclosed = True
@@ -364,13 +220,13 @@ class AdminBase(SubscribedMetrics):
         """The configuration."""
         return self._components.config
 
-    def _run(self, name: str, timeout_ms: object, begin: Callable[[CallContext], Operation[T]]) -> T:
-        """Run an operation to its end, and return its result.
+    def _run(self, name: str, timeout_ms: object, steps: Steps[T]) -> T:
+        """Run the steps of a method to their end, and return their result.
 
         Raises:
             UseAfterForkError: the client was made before a fork.
             IllegalStateError: the client is closed, or a signal handler interrupted a call.
-            KafkaError: an error of the operation.
+            KafkaError: an error of the steps.
         """
         components = self._components
         try:
@@ -378,17 +234,19 @@ class AdminBase(SubscribedMetrics):
         except KafkaError:
             components.clock.sleep_ms(SHORT_PAUSE_MS)  # a program may repeat the call without end
             raise
-        operation = begin(CallContext(components, components.deadline(expect.timeout(timeout_ms))))
+        deadline = components.deadline(expect.timeout(timeout_ms))
         try:
-            call = next(operation)
+            call = next(steps)
             while True:
-                self._driver.complete(call, f"{name}()")
-                call = operation.send(None)
+                if call is not None:
+                    components.begin(call, deadline)
+                    self._driver.complete(call, f"{name}()")
+                call = steps.send(components)
         except StopIteration as stop:
             result: T = stop.value
             return result
         finally:
-            operation.close()
+            steps.close()
 
     def _node_by_id(self, node_id: int) -> Node | None:
         return self._components.metadata.fetch().node_by_id(node_id)

@@ -1,20 +1,19 @@
-"""Calls of the admin client in progress: the metadata, a call's requests, all calls, and operations out of calls.
-
-An operation yields the calls that it needs, and continues once each is done. So the same code runs on a thread that
-waits, and on an event loop.
-"""
+"""Calls of the admin client in progress: the metadata, a call's requests, all calls, the parts of a client, steps."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pykclient import errors
-from pykclient.admin.api import ANY_BROKER, CONTROLLER, AdminApiHandler, ApiResult
+from pykclient.admin.api import ANY_BROKER, CONTROLLER, AdminApiHandler, ApiResult, for_all, whole
 from pykclient.admin.values import Results
 from pykclient.clock import FOREVER_MS
+from pykclient.config.admin_config import AdminClientConfig
 from pykclient.errors import (
     AuthorizationError,
     DisconnectError,
@@ -24,23 +23,34 @@ from pykclient.errors import (
     RemoteProtocolError,
     RetriableError,
     UnknownTopicOrPartitionError,
+    UnsupportedEndpointTypeError,
     UnsupportedVersionError,
+    UseAfterForkError,
 )
+from pykclient.log_context import LogContext
+from pykclient.metrics import MetricConfig, Metrics, register_app_info
 from pykclient.network.client_request import RequestBuilder
-from pykclient.network.failures import BOOTSTRAP_ADVICE, call_denied, shown_node_id
-from pykclient.network.metadata import Metadata, MetadataRequestBuilder
+from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
+from pykclient.network.cluster_connection_states import ApiVersions
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import BOOTSTRAP_ADVICE, call_denied, principal_of, shown_node_id
+from pykclient.network.metadata import (
+    RETRY_BACKOFF_EXP_BASE,
+    RETRY_BACKOFF_JITTER,
+    ClusterResourceListeners,
+    Metadata,
+    MetadataRequestBuilder,
+)
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:
-    from pykclient.admin.api import ApiRequest
+    from pykclient.admin.api import ApiRequest, LookupStrategy
     from pykclient.clock import Clock
-    from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientResponse
-    from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient
-    from pykclient.network.metadata import ClusterResourceListeners
-    from pykclient.protocol.message import Response
+    from pykclient.protocol.message import Request, Response
     from pykclient.types import Node
 
 #: The type of endpoint in a DescribeCluster request for controllers, and its first version with such types.
@@ -183,7 +193,8 @@ class AdminCall(Generic[K, V]):
     """A call of one API for many keys.
 
     Each key is looked up, sent, and retried on its own terms; keys that are due at the same time share requests.
-    ``on_done`` is called once, when no key is left, or when the call has timed out. Thread: that of ``AdminCalls``.
+    ``begin`` comes before all other methods. ``on_done`` is called once, when no key is left, or when the call has
+    timed out. Thread: that of ``AdminCalls``.
     """
 
     __slots__ = (
@@ -199,12 +210,11 @@ class AdminCall(Generic[K, V]):
         "wants_metadata",
     )
 
-    def __init__(
-        self, handler: AdminApiHandler[K, V], keys: Iterable[K], deadline: Deadline, policy: RetryPolicy
-    ) -> None:
+    _policy: RetryPolicy
+    deadline: Deadline
+
+    def __init__(self, handler: AdminApiHandler[K, V], keys: Iterable[K]) -> None:
         self._handler = handler
-        self._policy = policy
-        self.deadline = deadline
         self._waiting: dict[K, _Item] = {key: _Item() for key in keys}
         self._in_flight: dict[K, _Item] = {}
         self._attempts: set[Attempt] = set()
@@ -214,6 +224,20 @@ class AdminCall(Generic[K, V]):
         self.is_done = not self._waiting
         #: True if a broker was not the right one, so that metadata should be refreshed before the next attempt.
         self.wants_metadata = False
+
+    def begin(self, deadline: Deadline, policy: RetryPolicy, uses_controllers: bool) -> None:
+        """Set the limits of the call.
+
+        Raises:
+            UnsupportedEndpointTypeError: the client is connected to controllers, and they do not serve the call.
+        """
+        if uses_controllers and not self._handler.lookup.SERVED_BY_CONTROLLERS:
+            raise UnsupportedEndpointTypeError(
+                f"{self.name} is served by brokers only, and this client is connected to controllers "
+                "(bootstrap.controllers). Use a client with bootstrap.servers for it"
+            )
+        self.deadline = deadline
+        self._policy = policy
 
     @property
     def name(self) -> str:
@@ -287,7 +311,7 @@ class AdminCall(Generic[K, V]):
         result: ApiResult[K, Any]
         if isinstance(error, UnsupportedVersionError):
             if attempt.is_lookup and self._handler.lookup.handle_unsupported_version():
-                self._take(attempt)
+                self._attempts.discard(attempt)
                 for key in keys:
                     self._waiting[key] = self._in_flight.pop(key)
                 return
@@ -304,7 +328,7 @@ class AdminCall(Generic[K, V]):
 
     def _settle(self, attempt: Attempt, result: ApiResult[K, Any], now_ms: int, *, is_lookup: bool = False) -> None:
         """Apply what became of the keys of an attempt."""
-        self._take(attempt)
+        self._attempts.discard(attempt)
         self.wants_metadata |= bool(result.unmapped)
         self.results.error_of_all = result.error_of_all or self.results.error_of_all
         backoffs: dict[int, int] = {}  # by the number of attempts, so that keys which failed together stay together
@@ -342,7 +366,7 @@ class AdminCall(Generic[K, V]):
         item.last_error = error
         most = self._policy.retries
         if isinstance(error, UnknownTopicOrPartitionError):
-            most = min(most, self._handler.MAX_UNKNOWN_TOPIC_ATTEMPTS - 1)
+            most = min(most, self._handler.max_unknown_topic_attempts - 1)
         if item.attempts >= most:
             self.results.failed[key] = error
             return
@@ -351,9 +375,6 @@ class AdminCall(Generic[K, V]):
         item.not_before_ms = now_ms + backoffs[item.attempts]
         item.attempts += 1
         self._waiting[key] = item
-
-    def _take(self, attempt: Attempt) -> None:
-        self._attempts.discard(attempt)
 
     def _finish(self) -> None:
         if self.is_done or self._waiting or self._in_flight:
@@ -598,51 +619,147 @@ class AdminCalls:
         self._calls = [call for call in self._calls if not call.is_done]
 
 
-T = TypeVar("T")
-Operation = Generator[AdminCall[Any, Any], None, T]
+#: A broker handles the requests of one connection one after another; more than a few in flight gain nothing.
+_MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 5
+_numbers = count(1)
 
 
-class CallMaker(Protocol):
-    """The part of ``AdminComponents`` that operations use."""
+class AdminComponents:
+    """The parts of one admin client. Tests may pass ``client`` and ``metadata``. Thread: any."""
 
-    @property
-    def metadata(self) -> AdminMetadata: ...
-
-    @property
-    def telemetry(self) -> IdentifiedTelemetry | None: ...
-
-    def call(self, handler: AdminApiHandler[K, V], keys: Collection[K], deadline: Deadline) -> AdminCall[K, V]: ...
-
-
-class CallContext:
-    """Makes the calls of one operation, which share its deadline."""
-
-    __slots__ = ("_maker", "deadline")
-
-    def __init__(self, maker: CallMaker, deadline: Deadline) -> None:
-        self._maker = maker
-        self.deadline = deadline
-
-    @property
-    def metadata(self) -> AdminMetadata:
-        return self._maker.metadata
+    def __init__(
+        self,
+        config: AdminClientConfig,
+        environment: Environment = SYSTEM_ENVIRONMENT,
+        client: KafkaClient | None = None,
+        metadata: AdminMetadata | None = None,
+    ) -> None:
+        self.config = config
+        self.environment = environment
+        self.clock = clock = environment.clock
+        rng = environment.new_rng()
+        self.client_id: str = config["client.id"] or f"adminclient-{next(_numbers)}"
+        self.log_context = LogContext(f"[AdminClient client_id={self.client_id}] ", principal_of(config))
+        self._default_timeout_ms: int = config["default.api.timeout.ms"]
+        self._pid = os.getpid()
+        self._are_plugins_closed = False
+        addresses: list[tuple[str, int]] = []
+        if metadata is None:  # wrong addresses are found before there is anything to close
+            addresses = parse_and_validate_addresses(
+                config[config.bootstrap_key],
+                config["client.dns.lookup"],
+                resolver_for(config, environment.host_resolver),
+                self.log_context,
+                clock,
+                config.bootstrap_key,
+            )
+        self.metrics = Metrics(
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.admin.client")),
+            config.configured_instances("metric.reporters", method="init"),
+            clock,
+        )
+        register_app_info(self.metrics)
+        try:
+            if metadata is None:
+                listeners = ClusterResourceListeners([*self.metrics.reporters])
+                metadata = AdminMetadata(config, self.log_context, listeners, rng)
+                metadata.bootstrap(addresses)
+            self.metadata = metadata
+            self.api_versions = ApiVersions()
+            self.client = client or create_network_client(
+                config,
+                self.client_id,
+                self.metrics,
+                "admin-client",
+                self.log_context,
+                self.api_versions,
+                metadata,
+                _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
+                environment=environment,
+                rng=rng,
+            )
+        except BaseException:
+            self.metrics.close()  # nobody else gets this object
+            raise
+        backoff = ExponentialBackoff(
+            config["retry.backoff.ms"],
+            RETRY_BACKOFF_EXP_BASE,
+            config["retry.backoff.max.ms"],
+            RETRY_BACKOFF_JITTER,
+            rng,
+        )
+        self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"], self.log_context.principal)
+        self.calls = AdminCalls(self.client, metadata, clock, config["retry.backoff.ms"], self.log_context)
 
     @property
     def telemetry(self) -> IdentifiedTelemetry | None:
-        return self._maker.telemetry
+        """The telemetry of the client; None if ``enable.metrics.push`` is off."""
+        return self.client.telemetry
 
-    def run(self, handler: AdminApiHandler[K, V], keys: Collection[K]) -> Operation[Results[K, V]]:
-        """Make a call for ``keys`` and return its results; without keys, nothing is sent."""
-        call = self._maker.call(handler, keys, self.deadline)
-        if keys:
-            yield call
-        return call.results
+    def deadline(self, timeout_ms: int | None) -> Deadline:
+        """Return the deadline of a call that begins now; None means ``default.api.timeout.ms``."""
+        timeout_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
+        return Deadline(timeout_ms, self.clock.now_ms() + timeout_ms)
 
-    def ask(self, handler: AdminApiHandler[None, V]) -> Operation[V]:
-        """Make a call that has a single answer, and return it.
+    def begin(self, call: AdminCall[Any, Any], deadline: Deadline) -> None:
+        """Prepare a call, which a driver then completes.
 
         Raises:
-            KafkaError: the call has failed.
+            UnsupportedEndpointTypeError: the client is connected to controllers, and they do not serve the call.
         """
-        results = yield from self.run(handler, (None,))
-        return results[None]
+        call.begin(deadline, self._policy, self.metadata.uses_controllers)
+
+    def ensure_usable(self) -> None:
+        """Check that the client is open, and belongs to this process.
+
+        Raises:
+            UseAfterForkError: the client was made before a fork.
+            IllegalStateError: the client is closed.
+        """
+        if os.getpid() != self._pid:
+            raise UseAfterForkError(
+                f"this admin client was made in process {self._pid} and is used in its child {os.getpid()}: its "
+                "connections belong to the parent; make a client in each process, after the fork"
+            )
+        if self.calls.is_closed or self.calls.is_closing:
+            raise IllegalStateError("the admin client is closed; create another one")
+
+    @property
+    def is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def close_plugins(self) -> None:
+        """Close the metrics and their reporters. Idempotent."""
+        if not self._are_plugins_closed:
+            self._are_plugins_closed = True
+            self.metrics.close()
+
+
+T = TypeVar("T")
+#: The steps of an application's call, as those of a consumer: they yield what they wait for, and the driver, a thread
+#: or an event loop, continues them once that is done. Here this is a call, or None for nothing. The yield returns the
+#: client's parts.
+Steps = Generator[AdminCall[Any, Any] | None, AdminComponents, T]
+
+
+def run(handler: AdminApiHandler[K, V], keys: Collection[K]) -> Steps[Results[K, V]]:
+    """Make a call for ``keys`` and return its results; without keys, nothing is sent."""
+    call = AdminCall(handler, keys)
+    if keys:
+        yield call
+    return call.results
+
+
+def ask(
+    name: str,
+    lookup: LookupStrategy[None],
+    request: Request | RequestBuilder | Callable[[Sequence[None], int], Request | RequestBuilder],
+    read: Callable[[Any], V] = whole,
+) -> Steps[V]:
+    """Make a call with a single answer, and return what ``read`` makes of the response, by default all of it.
+
+    Raises:
+        KafkaError: the call has failed.
+    """
+    handler: AdminApiHandler[None, V] = AdminApiHandler(name, lookup, request, for_all(read))
+    return (yield from run(handler, (None,)))[None]

@@ -8,7 +8,7 @@ another attempt. Neither of them waits, and neither knows of time, connections o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from pykclient import errors
 from pykclient.errors import KafkaError, RetriableError
@@ -33,15 +33,12 @@ _BUSY: Final[ErrorTypes] = (errors.RequestTimedOutError, errors.ThrottlingQuotaE
 _MOVED: Final[ErrorTypes] = (errors.NotControllerError,)
 
 
-class ApiRequest(Generic[K]):
+class ApiRequest(NamedTuple, Generic[K]):
     """A request to one destination about some keys."""
 
-    __slots__ = ("builder", "destination", "keys")
-
-    def __init__(self, destination: int, builder: RequestBuilder, keys: Sequence[K]) -> None:
-        self.destination = destination
-        self.builder = builder
-        self.keys = keys
+    destination: int
+    builder: RequestBuilder
+    keys: Sequence[K]
 
 
 class ApiResult(Generic[K, V]):
@@ -130,51 +127,68 @@ def to_broker(broker_id: int) -> LookupStrategy[Any]:
     return LookupStrategy(lambda _: broker_id)
 
 
+#: What a response means for each key: ``(key, error, value)``. The value is valid if there is no error.
+Answers = Iterable[tuple[K, KafkaError | None, Any]]
+
+
 class AdminApiHandler(Generic[K, V]):
     """One call of an API: its requests, and the meaning of their responses.
 
-    ``name`` is the name of the call in errors. ``uncertain`` has the keys of requests that were lost after they were
-    sent, so that the broker may have done what they asked for. ``latency_ms`` is the time from the request to the
+    ``name`` is the name of the call in errors. ``request`` is the request for keys of one destination, or a function of
+    these keys and the broker's time limit in ms that returns it. ``answers`` reads a response that has no error of its
+    own; it may raise the error of all keys. ``retried`` are errors to retry beside those of the lookup strategy.
+
+    ``uncertain`` has the keys of requests that were lost after they were sent, so that the broker may have done what
+    they asked for. ``destination`` and ``latency_ms``, the time from the request to the response, are those of the
     response that is handled. Thread: that of the call.
     """
 
-    __slots__ = ("latency_ms", "lookup", "name", "uncertain")
+    __slots__ = (
+        "_answers",
+        "_request",
+        "_retried",
+        "destination",
+        "latency_ms",
+        "lookup",
+        "max_unknown_topic_attempts",
+        "name",
+        "uncertain",
+    )
 
-    #: Further errors to retry, beside those of the lookup strategy.
-    RETRIED: ClassVar[ErrorTypes] = ()
-    #: The attempts for a topic that brokers do not know. A new topic is known to all of them by then.
-    MAX_UNKNOWN_TOPIC_ATTEMPTS: ClassVar[int] = 5
-
-    def __init__(self, name: str, lookup: LookupStrategy[K]) -> None:
+    def __init__(
+        self,
+        name: str,
+        lookup: LookupStrategy[K],
+        request: Request | RequestBuilder | Callable[[Sequence[K], int], Request | RequestBuilder],
+        answers: Callable[[Sequence[K], Any], Answers[K]],
+        retried: ErrorTypes = (),
+    ) -> None:
         self.name = name
         self.lookup = lookup
+        self._request = request
+        self._answers = answers
+        self._retried = retried
         self.uncertain: set[K] = set()
+        self.destination = ANY_BROKER
         self.latency_ms = 0
-
-    def request(self, keys: Sequence[K], timeout_ms: int) -> Request | RequestBuilder:
-        """Return the request for keys of one destination. ``timeout_ms`` is for the broker."""
-        raise NotImplementedError
+        #: The attempts for a topic that brokers do not know. A new topic is known to all of them by then.
+        self.max_unknown_topic_attempts = 5
 
     def requests(self, destination: int, keys: Sequence[K], timeout_ms: int) -> list[ApiRequest[K]]:
         """Return the requests for keys of one destination, by default a single one."""
-        request = self.request(keys, timeout_ms)
+        request = self._request(keys, timeout_ms) if callable(self._request) else self._request
         builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
         return [ApiRequest(destination, builder, keys)]
 
-    def answers(self, keys: Sequence[K], response: Any) -> Iterable[tuple[K, KafkaError | None, Any]]:
-        """Yield ``(key, error, value)`` for each key in a response. The value is valid if there is no error.
-
-        Raises:
-            KafkaError: the error of all keys.
-        """
-        raise NotImplementedError
-
     def handle_response(self, destination: int, keys: Sequence[K], response: Any) -> ApiResult[K, V]:
         """Return the results for the keys of a request from its response."""
+        self.destination = destination
         result: ApiResult[K, V] = ApiResult()
         asked = set(keys)
         try:
-            for key, error, value in self.answers(keys, response):
+            if hasattr(response, "error_code"):
+                checked(response)
+            for key, error, value in self._answers(keys, response):
                 if key in asked:  # a broker may add what it was not asked for
                     self.add(result, key, error, value)
         except KafkaError as error:
@@ -191,7 +205,7 @@ class AdminApiHandler(Generic[K, V]):
             result.completed[key] = value
         elif isinstance(error, lookup.UNMAPPING):
             result.unmapped[key] = error
-        elif isinstance(error, (*lookup.RETRIED, *self.RETRIED)):
+        elif isinstance(error, (*lookup.RETRIED, *self._retried)):
             if isinstance(error, errors.RequestTimedOutError):
                 self.uncertain.add(key)
             result.retry[key] = error
@@ -213,15 +227,20 @@ class AdminApiHandler(Generic[K, V]):
         return ApiResult.all_failed(keys, error)
 
 
-def checked(code: int, message: str | None = None) -> None:
-    """Raise the error of a response's top-level error code, if any.
+class VersionedBuilder(RequestBuilder):
+    """Builds a request by a function of the version that client and broker support.
 
-    Raises:
-        KafkaError: the code is not 0.
+    The function raises UnsupportedVersionError where the broker would misunderstand the request.
     """
-    error = errors.for_code(code, message or None)
-    if error is not None:
-        raise error
+
+    __slots__ = ("_of_version",)
+
+    def __init__(self, message: Request, of_version: Callable[[int], Request], min_version: int | None = None) -> None:
+        super().__init__(message, min_version)
+        self._of_version = of_version
+
+    def build(self, version: int) -> Request:
+        return self._of_version(version)
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
@@ -229,53 +248,42 @@ def error_of(code: int, message: str | None = None) -> KafkaError | None:
     return errors.for_code(code, message or None)
 
 
-class ItemsHandler(AdminApiHandler[K, V]):
-    """A call about several items, defined by a function for the request and one that yields the results."""
-
-    __slots__ = ("_answers", "_request")
-
-    def __init__(
-        self,
-        name: str,
-        lookup: LookupStrategy[K],
-        request: Callable[[Sequence[K], int], Request | RequestBuilder],
-        answers: Callable[[Sequence[K], Any], Iterable[tuple[K, KafkaError | None, Any]]],
-    ) -> None:
-        super().__init__(name, lookup)
-        self._request = request
-        self._answers = answers
-
-    def request(self, keys: Sequence[K], timeout_ms: int) -> Request | RequestBuilder:
-        return self._request(keys, timeout_ms)
-
-    def answers(self, keys: Sequence[K], response: Any) -> Iterable[tuple[K, KafkaError | None, Any]]:
-        return self._answers(keys, response)
+def item_error(item: Any) -> KafkaError | None:
+    """Return the error of an item in a response with its message, if it has one; None if it succeeded."""
+    return error_of(item.error_code, getattr(item, "error_message", None))
 
 
-class QuestionHandler(AdminApiHandler[None, V]):
-    """A call with one result, defined by a function that makes the request and one that reads the response."""
+def checked(item: Any) -> None:
+    """Raise the error of an item in a response, if it has failed.
 
-    __slots__ = ("_read", "_request")
-
-    def __init__(
-        self,
-        name: str,
-        lookup: LookupStrategy[None],
-        request: Callable[[int], Request | RequestBuilder],
-        read: Callable[[Any], V],
-    ) -> None:
-        super().__init__(name, lookup)
-        self._request = request
-        self._read = read
-
-    def request(self, keys: Sequence[None], timeout_ms: int) -> Request | RequestBuilder:
-        return self._request(timeout_ms)
-
-    def answers(self, keys: Sequence[None], response: Any) -> Iterable[tuple[None, KafkaError | None, V]]:
-        answer = self._read(response)
-        return [(key, None, answer) for key in keys]
+    Raises:
+        KafkaError: its error.
+    """
+    if (error := item_error(item)) is not None:
+        raise error
 
 
+def whole(response: Any) -> Any:
+    """Return a response as it is."""
+    return response
+
+
+def nothing(_response: Any) -> None:
+    """Return the result of a call that only succeeds or fails."""
+
+
+def for_all(read: Callable[[Any], V]) -> Callable[[Sequence[K], Any], Answers[K]]:
+    """Return the answers of a response that says the same about all of its keys: what ``read`` makes of it."""
+
+    def answers(keys: Sequence[K], response: Any) -> Answers[K]:
+        value = read(response)
+        return [(key, None, value) for key in keys]
+
+    return answers
+
+
+#: A coordinator is being elected, or loads what it coordinates.
+LOADING: Final[ErrorTypes] = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
 #: The types of coordinators in a FindCoordinator request.
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -325,14 +333,13 @@ class CoordinatorStrategy(LookupStrategy[K]):
         result: ApiResult[K, int] = ApiResult()
         if not self._is_batched:
             for key in keys:
-                _add(result, key, error_of(response.error_code, response.error_message), response.node_id)
+                _add(result, key, item_error(response), response.node_id)
             return result
         found = {coordinator.key: coordinator for coordinator in response.coordinators}
         for key in keys:
             coordinator = found.get(self._name_of(key))
             if coordinator is not None:
-                error = error_of(coordinator.error_code, coordinator.error_message)
-                _add(result, key, error, coordinator.node_id)
+                _add(result, key, item_error(coordinator), coordinator.node_id)
         return result
 
     def handle_unsupported_version(self) -> bool:
@@ -375,13 +382,13 @@ class PartitionLeaderStrategy(LookupStrategy[TopicPartition]):
             topic = topics.get(tp.topic)
             if topic is None:
                 continue
-            error = error_of(topic.error_code)
+            error = item_error(topic)
             leader = -1
             if error is None:
                 error = errors.UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}")
                 for partition in topic.partitions:
                     if partition.partition_index == tp.partition:
-                        leader, error = partition.leader_id, error_of(partition.error_code)
+                        leader, error = partition.leader_id, item_error(partition)
                         if leader < 0 and error is None:
                             error = errors.LeaderNotAvailableError()
                         # A partition with an offline replica has an error and still a leader.

@@ -1,21 +1,25 @@
-"""The cluster, its features, its controllers, and the directories of its brokers: operations."""
+"""The cluster, its features, its controllers, and the directories of its brokers: the steps of their methods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM, CallContext, Operation
+from pykclient.admin.admin_calls import CONTROLLER_ENDPOINTS, ENDPOINT_TYPES_FROM, Steps, ask, run
 from pykclient.admin.api import (
-    ItemsHandler,
+    AdminApiHandler,
+    Answers,
     LookupStrategy,
-    QuestionHandler,
+    VersionedBuilder,
     checked,
-    error_of,
+    for_all,
+    item_error,
+    nothing,
     to_any_broker,
     to_controller,
+    whole,
 )
 from pykclient.admin.descriptions import (
     ClusterDescription,
@@ -29,10 +33,9 @@ from pykclient.admin.descriptions import (
 from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import Results, TopicPartitionReplica, UpdateFeatureType, authorized_operations
 from pykclient.argument_values import elements, shown
-from pykclient.errors import IllegalArgumentError, KafkaError, KafkaStorageError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, KafkaStorageError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.kafka_client import enabled
-from pykclient.protocol.message import Request
 from pykclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from pykclient.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -53,17 +56,12 @@ from pykclient.version import __version__
 _FENCED_FROM = 2
 
 
-class _DescribeClusterBuilder(RequestBuilder):
-    """Asks for brokers, and for fenced ones too if the broker supports it; or for controllers."""
+def describe_cluster() -> Steps[DescribeClusterResponse]:
+    """Describe the cluster with its fenced brokers, or its controllers if the client is connected to them."""
+    client = yield None
 
-    __slots__ = ("_of_controllers",)
-
-    def __init__(self, of_controllers: bool) -> None:
-        super().__init__(DescribeClusterRequest(), min_version=ENDPOINT_TYPES_FROM if of_controllers else None)
-        self._of_controllers = of_controllers
-
-    def build(self, version: int) -> Request:
-        if self._of_controllers:
+    def request(version: int) -> DescribeClusterRequest:
+        if of_controllers:
             return DescribeClusterRequest(
                 include_cluster_authorized_operations=True, endpoint_type=CONTROLLER_ENDPOINTS
             )
@@ -71,30 +69,14 @@ class _DescribeClusterBuilder(RequestBuilder):
             include_cluster_authorized_operations=True, include_fenced_brokers=version >= _FENCED_FROM
         )
 
-
-def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]:
-    """Describe the cluster with its fenced brokers, or its controllers if the client is connected to them."""
-    of_controllers = context.metadata.uses_controllers
-
-    def read(response: DescribeClusterResponse) -> DescribeClusterResponse:
-        checked(response.error_code, response.error_message)
-        return response
-
+    of_controllers = client.metadata.uses_controllers
+    builder = VersionedBuilder(DescribeClusterRequest(), request, ENDPOINT_TYPES_FROM if of_controllers else None)
     try:
-        return (
-            yield from context.ask(
-                QuestionHandler(
-                    "describe_cluster",
-                    to_any_broker(or_controller=True),
-                    lambda _timeout_ms: _DescribeClusterBuilder(of_controllers),
-                    read,
-                )
-            )
-        )
+        return (yield from ask("describe_cluster", to_any_broker(or_controller=True), builder))
     except UnsupportedVersionError:  # before Kafka 2.8
         if of_controllers:
             raise
-        metadata = yield from all_metadata(context, "describe_cluster", ())
+        metadata = yield from all_metadata("describe_cluster", ())
         return DescribeClusterResponse(
             cluster_id=metadata.cluster_id or "",
             controller_id=metadata.controller_id,
@@ -108,29 +90,21 @@ def describe_cluster(context: CallContext) -> Operation[DescribeClusterResponse]
         )
 
 
-def client_instance_id(context: CallContext) -> Operation[UUID]:
+def client_instance_id() -> Steps[UUID]:
     """Return the client instance id that a broker assigned. Raises IllegalStateError if telemetry is disabled."""
-
-    def read(response: GetTelemetrySubscriptionsResponse) -> UUID:
-        checked(response.error_code, None)
-        return response.client_instance_id
-
-    telemetry = enabled(context.telemetry)
+    telemetry = enabled((yield None).telemetry)
     known = telemetry.client_instance_id
     if known is not None:
         return known
-    handler = QuestionHandler(
-        "client_instance_id",
-        to_any_broker(),
-        lambda _timeout_ms: RequestBuilder(GetTelemetrySubscriptionsRequest()),
-        read,
+    response: GetTelemetrySubscriptionsResponse = yield from ask(
+        "client_instance_id", to_any_broker(), GetTelemetrySubscriptionsRequest()
     )
-    return telemetry.adopt((yield from context.ask(handler)))
+    return telemetry.adopt(response.client_instance_id)
 
 
-def broker_ids(context: CallContext) -> Operation[list[int]]:
+def broker_ids() -> Steps[list[int]]:
     """Return the ids of the brokers that are up."""
-    described = yield from describe_cluster(context)
+    described = yield from describe_cluster()
     return [broker.broker_id for broker in described.brokers if not broker.is_fenced]
 
 
@@ -147,50 +121,39 @@ def of_broker() -> LookupStrategy[int]:
 # --- log directories ---
 
 
+def _log_dirs_request(partitions: Mapping[str, Sequence[int]] | None) -> DescribeLogDirsRequest:
+    topics = None
+    if partitions is not None:
+        topics = [
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
+            for topic, of_topic in partitions.items()
+        ]
+    return DescribeLogDirsRequest(topics=topics)
+
+
 def describe_log_dirs(
-    context: CallContext, partitions: Mapping[str, Sequence[int]] | None, brokers: Sequence[int]
-) -> Operation[Results[int, DescribeLogDirsResponse]]:
+    partitions: Mapping[str, Sequence[int]] | None, brokers: Sequence[int]
+) -> Steps[Results[int, DescribeLogDirsResponse]]:
     """Describe the log directories of brokers, with the given partitions or all."""
 
-    def request(_keys: Sequence[int], _timeout_ms: int) -> DescribeLogDirsRequest:
-        return DescribeLogDirsRequest(
-            topics=None
-            if partitions is None
-            else [
-                DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
-                for topic, of_topic in partitions.items()
-            ]
-        )
-
-    handler: ItemsHandler[int, DescribeLogDirsResponse] = ItemsHandler(
-        "describe_log_dirs",
-        of_broker(),
-        request,
-        lambda keys, response: [(key, error_of(response.error_code), response) for key in keys],
-    )
-    return (yield from context.run(handler, brokers))
+    request = _log_dirs_request(partitions)
+    return run(AdminApiHandler("describe_log_dirs", of_broker(), request, for_all(whole)), brokers)
 
 
 def describe_replica_log_dirs(
-    context: CallContext, replicas: Sequence[TopicPartitionReplica]
-) -> Operation[Results[TopicPartitionReplica, ReplicaLogDirInfo]]:
+    replicas: Sequence[TopicPartitionReplica],
+) -> Steps[Results[TopicPartitionReplica, ReplicaLogDirInfo]]:
     """Return the current and future log directories of replicas; none if the broker does not have the replica."""
 
     def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> DescribeLogDirsRequest:
         by_topic: dict[str, list[int]] = {}
         for replica in keys:
             by_topic.setdefault(replica.topic, []).append(replica.partition)
-        return DescribeLogDirsRequest(
-            topics=[
-                DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
-                for topic, of_topic in by_topic.items()
-            ]
-        )
+        return _log_dirs_request(by_topic)
 
     def answers(
         keys: Sequence[TopicPartitionReplica], response: DescribeLogDirsResponse
-    ) -> Iterator[tuple[TopicPartitionReplica, KafkaError | None, ReplicaLogDirInfo]]:
-        checked(response.error_code)
+    ) -> Answers[TopicPartitionReplica]:
         found = {TopicPartition(key.topic, key.partition): ReplicaLogDirInfo() for key in keys}
         for path, directory in log_dirs(response).items():
             if directory.error is not None and not isinstance(directory.error, KafkaStorageError):
@@ -205,10 +168,7 @@ def describe_replica_log_dirs(
         for key in keys:
             yield key, None, found[TopicPartition(key.topic, key.partition)]
 
-    handler: ItemsHandler[TopicPartitionReplica, ReplicaLogDirInfo] = ItemsHandler(
-        "describe_replica_log_dirs", _of_replica(), request, answers
-    )
-    return (yield from context.run(handler, replicas))
+    return run(AdminApiHandler("describe_replica_log_dirs", _of_replica(), request, answers), replicas)
 
 
 def _of_replica() -> LookupStrategy[TopicPartitionReplica]:
@@ -217,8 +177,8 @@ def _of_replica() -> LookupStrategy[TopicPartitionReplica]:
 
 
 def alter_replica_log_dirs(
-    context: CallContext, directories: Mapping[TopicPartitionReplica, str]
-) -> Operation[Results[TopicPartitionReplica, None]]:
+    directories: Mapping[TopicPartitionReplica, str],
+) -> Steps[Results[TopicPartitionReplica, None]]:
     """Have brokers move replicas to other log directories."""
 
     def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> AlterReplicaLogDirsRequest:
@@ -238,32 +198,26 @@ def alter_replica_log_dirs(
             ]
         )
 
-    def answers(
-        keys: Sequence[TopicPartitionReplica], response: Any
-    ) -> Iterator[tuple[TopicPartitionReplica, KafkaError | None, None]]:
+    def answers(keys: Sequence[TopicPartitionReplica], response: Any) -> Answers[TopicPartitionReplica]:
         broker_id = keys[0].broker_id
         for topic in response.results:
             for partition in topic.partitions:
                 replica = TopicPartitionReplica(topic.topic_name, partition.partition_index, broker_id)
-                yield replica, error_of(partition.error_code), None
+                yield replica, item_error(partition), None
 
-    handler: ItemsHandler[TopicPartitionReplica, None] = ItemsHandler(
-        "alter_replica_log_dirs", _of_replica(), request, answers
-    )
-    return (yield from context.run(handler, list(directories)))
+    return run(AdminApiHandler("alter_replica_log_dirs", _of_replica(), request, answers), list(directories))
 
 
 # --- the quorum ---
 
 
-def describe_quorum(context: CallContext) -> Operation[DescribeQuorumResponse]:
+def describe_quorum() -> Steps[DescribeQuorumResponse]:
     """Describe the quorum of controllers."""
 
     def read(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
-        checked(response.error_code, response.error_message)
         for topic in response.topics:
             for partition in topic.partitions:
-                checked(partition.error_code, partition.error_message)
+                checked(partition)
         return response
 
     request = DescribeQuorumRequest(
@@ -273,13 +227,7 @@ def describe_quorum(context: CallContext) -> Operation[DescribeQuorumResponse]:
             )
         ]
     )
-    return (
-        yield from context.ask(
-            QuestionHandler(
-                "describe_metadata_quorum", to_any_broker(or_controller=True), lambda _timeout_ms: request, read
-            )
-        )
-    )
+    return ask("describe_metadata_quorum", to_any_broker(or_controller=True), request, read)
 
 
 class RaftVoterEndpoint(NamedTuple):
@@ -301,16 +249,14 @@ def _listener(endpoint: object, what: str) -> AddRaftVoterRequest.Listener:
     )
 
 
-def add_raft_voter(
-    context: CallContext, cluster_id: str | None, voter_id: int, directory_id: UUID, endpoints: object
-) -> Operation[None]:
+def add_raft_voter(cluster_id: str | None, voter_id: int, directory_id: UUID, endpoints: object) -> Steps[None]:
     """Add a voter to the quorum of controllers (KIP-853)."""
     listeners = [
         _listener(endpoint, f"endpoints[{index}]")
         for index, endpoint in enumerate(expect.items(endpoints, "endpoints", "RaftVoterEndpoint"))
     ]
 
-    def request(timeout_ms: int) -> AddRaftVoterRequest:
+    def request(_keys: Sequence[None], timeout_ms: int) -> AddRaftVoterRequest:
         return AddRaftVoterRequest(
             cluster_id=cluster_id,
             timeout_ms=timeout_ms,
@@ -319,49 +265,29 @@ def add_raft_voter(
             listeners=listeners,
         )
 
-    yield from context.ask(QuestionHandler("add_raft_voter", to_any_broker(or_controller=True), request, _accepted))
+    return ask("add_raft_voter", to_any_broker(or_controller=True), request, nothing)
 
 
-def remove_raft_voter(
-    context: CallContext, cluster_id: str | None, voter_id: int, directory_id: UUID
-) -> Operation[None]:
+def remove_raft_voter(cluster_id: str | None, voter_id: int, directory_id: UUID) -> Steps[None]:
     """Remove a voter from the quorum of controllers (KIP-853)."""
     request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
-    yield from context.ask(
-        QuestionHandler("remove_raft_voter", to_any_broker(or_controller=True), lambda _timeout_ms: request, _accepted)
-    )
+    return ask("remove_raft_voter", to_any_broker(or_controller=True), request, nothing)
 
 
-def unregister_broker(context: CallContext, broker_id: int) -> Operation[None]:
+def unregister_broker(broker_id: int) -> Steps[None]:
     """Unregister a broker that is down for good."""
     request = UnregisterBrokerRequest(broker_id=broker_id)
-    yield from context.ask(
-        QuestionHandler("unregister_broker", to_any_broker(or_controller=True), lambda _timeout_ms: request, _accepted)
-    )
-
-
-def _accepted(response: Any) -> None:
-    checked(response.error_code, response.error_message)
+    return ask("unregister_broker", to_any_broker(or_controller=True), request, nothing)
 
 
 # --- features and versions ---
 
 
-def api_versions(
-    context: CallContext, name: str, lookup: LookupStrategy[None] | None = None
-) -> Operation[ApiVersionsResponse]:
+def api_versions(name: str, lookup: LookupStrategy[None] | None = None) -> Steps[ApiVersionsResponse]:
     """Return a broker's versions and features."""
 
-    def read(response: ApiVersionsResponse) -> ApiVersionsResponse:
-        checked(response.error_code)
-        return response
-
     request = ApiVersionsRequest(client_software_name="pykclient", client_software_version=__version__)
-    return (
-        yield from context.ask(
-            QuestionHandler(name, lookup or to_any_broker(or_controller=True), lambda _timeout_ms: request, read)
-        )
-    )
+    return ask(name, lookup or to_any_broker(or_controller=True), request)
 
 
 class FeatureUpdate(NamedTuple):
@@ -395,56 +321,46 @@ def feature_updates(values: object) -> dict[str, FeatureUpdate]:
     return found
 
 
-class _UpdateFeaturesBuilder(RequestBuilder):
-    """Knows that the first version has no trial, and another field for downgrades."""
-
-    __slots__ = ("_timeout_ms", "_updates", "_validate_only")
-
-    def __init__(self, updates: Mapping[str, FeatureUpdate], validate_only: bool, timeout_ms: int) -> None:
-        super().__init__(UpdateFeaturesRequest())
-        self._updates = updates
-        self._validate_only = validate_only
-        self._timeout_ms = timeout_ms
-
-    def build(self, version: int) -> Request:
-        downgrades = (UpdateFeatureType.SAFE_DOWNGRADE, UpdateFeatureType.UNSAFE_DOWNGRADE)
-        return UpdateFeaturesRequest(
-            timeout_ms=self._timeout_ms,
-            feature_updates=[
-                UpdateFeaturesRequest.FeatureUpdateKey(
-                    feature=feature,
-                    max_version_level=update.max_version_level,
-                    **(
-                        {"allow_downgrade": update.upgrade_type in downgrades}
-                        if version == 0
-                        else {"upgrade_type": update.upgrade_type.value}
-                    ),
-                )
-                for feature, update in self._updates.items()
-            ],
-            validate_only=self._validate_only,
-        )
-
-
-def update_features(
-    context: CallContext, updates: Mapping[str, FeatureUpdate], validate_only: bool
-) -> Operation[Results[str, None]]:
+def update_features(updates: Mapping[str, FeatureUpdate], validate_only: bool) -> Steps[Results[str, None]]:
     """Change the levels of features (KIP-584)."""
+    downgrades = (UpdateFeatureType.SAFE_DOWNGRADE, UpdateFeatureType.UNSAFE_DOWNGRADE)
 
-    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
-        checked(response.error_code, response.error_message)
+    def request(_keys: Sequence[str], timeout_ms: int) -> RequestBuilder:
+        def of_version(version: int) -> UpdateFeaturesRequest:
+            return UpdateFeaturesRequest(
+                timeout_ms=timeout_ms,
+                feature_updates=[
+                    UpdateFeaturesRequest.FeatureUpdateKey(
+                        feature=feature,
+                        max_version_level=update.max_version_level,
+                        **(  # the first version has another field for downgrades, and no trial
+                            {"allow_downgrade": update.upgrade_type in downgrades}
+                            if version == 0
+                            else {"upgrade_type": update.upgrade_type.value}
+                        ),
+                    )
+                    for feature, update in updates.items()
+                ],
+                validate_only=validate_only,
+            )
+
+        return VersionedBuilder(UpdateFeaturesRequest(), of_version)
+
+    def answers(keys: Sequence[str], response: Any) -> Answers[str]:
         told = {result.feature: result for result in response.results}
         for key in keys:  # from version 2 on, a response has no results: all of them succeed or fail together
             result = told.get(key)
-            yield key, None if result is None else error_of(result.error_code, result.error_message), None
+            yield key, None if result is None else item_error(result), None
 
-    handler: ItemsHandler[str, None] = ItemsHandler(
-        "update_features",
-        to_controller(or_quorum=True),
-        lambda _keys, timeout_ms: _UpdateFeaturesBuilder(updates, validate_only, timeout_ms),
-        answers,
+    return run(
+        AdminApiHandler(
+            "update_features",
+            to_controller(or_quorum=True),
+            request,
+            answers,
+        ),
+        list(updates),
     )
-    return (yield from context.run(handler, list(updates)))
 
 
 def lookup_of_features(send_request_to_controller: bool) -> LookupStrategy[None]:
@@ -515,7 +431,7 @@ def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
                 for topic in found.topics
                 for partition in topic.partitions
             },
-            error_of(found.error_code),
+            item_error(found),
             found.is_cordoned,
         )
         for found in response.results

@@ -1,20 +1,19 @@
-"""Configurations of topics, brokers and other resources: operations."""
+"""Configurations of topics, brokers and other resources: the steps of their methods."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import Steps, ask, run
 from pykclient.admin.api import (
     ANY_BROKER,
-    ItemsHandler,
+    AdminApiHandler,
+    Answers,
     LookupStrategy,
-    QuestionHandler,
     QuorumStrategy,
-    checked,
-    error_of,
+    item_error,
     to_any_broker,
 )
 from pykclient.admin.descriptions import ConfigEntry, ConfigSynonym
@@ -28,7 +27,8 @@ from pykclient.admin.values import (
     Results,
 )
 from pykclient.argument_values import shown
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, UnsupportedVersionError
+from pykclient.protocol.message import Request
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
 from pykclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from pykclient.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -56,11 +56,6 @@ def _lookup(of_nodes: Container[ConfigResourceType] = _OF_BROKERS) -> LookupStra
     return QuorumStrategy(
         lambda resource: int(resource.name) if resource.resource_type in of_nodes and resource.name else ANY_BROKER
     )
-
-
-def _lookup_for_change(context: CallContext) -> LookupStrategy[ConfigResource]:
-    """Return the strategy for changes. The active controller changes the configurations of brokers, not of loggers."""
-    return _lookup((ConfigResourceType.BROKER_LOGGER,)) if context.metadata.uses_controllers else _lookup()
 
 
 def resources(values: object) -> list[ConfigResource]:
@@ -99,11 +94,10 @@ def keys_of(resource: ConfigResource) -> list[str] | None:
 
 
 def describe_configs(
-    context: CallContext,
     wanted: Keys,
     include_synonyms: bool,
     include_documentation: bool = False,
-) -> Operation[Results[ConfigResource, Described]]:
+) -> Steps[Results[ConfigResource, Described]]:
     """Describe the given keys of resources; None means all keys."""
 
     def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> DescribeConfigsRequest:
@@ -120,21 +114,16 @@ def describe_configs(
             include_documentation=include_documentation,
         )
 
-    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
-        "describe_configs", _lookup(), request, _answers_of("results")
-    )
-    return (yield from context.run(handler, list(wanted)))
+    return run(AdminApiHandler("describe_configs", _lookup(), request, _answers_of("results")), list(wanted))
 
 
 def _answers_of(field: str) -> Any:
-    def answers(
-        keys: Sequence[ConfigResource], response: Any
-    ) -> Iterator[tuple[ConfigResource, KafkaError | None, Any]]:
+    def answers(keys: Sequence[ConfigResource], response: Any) -> Answers[ConfigResource]:
         asked = {(resource.resource_type.value, resource.name): resource for resource in keys}
         for result in getattr(response, field):
             resource = asked.get((result.resource_type, result.resource_name))
             if resource is not None:
-                yield resource, error_of(result.error_code, result.error_message), result
+                yield resource, item_error(result), result
 
     return answers
 
@@ -180,9 +169,7 @@ def changes_of(resource: ConfigResource) -> list[Change]:
     return changes
 
 
-def alter_configs(
-    context: CallContext, changes: Changes, validate_only: bool
-) -> Operation[Results[ConfigResource, Any]]:
+def alter_configs(changes: Changes, validate_only: bool) -> Steps[Results[ConfigResource, Any]]:
     """Change some keys, and keep the others (KIP-339)."""
 
     def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> IncrementalAlterConfigsRequest:
@@ -203,15 +190,19 @@ def alter_configs(
             validate_only=validate_only,
         )
 
-    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
-        "alter_configs", _lookup_for_change(context), request, _answers_of("responses")
-    )
-    return (yield from context.run(handler, list(changes)))
+    return _change(request, list(changes))
 
 
-def replace_configs(
-    context: CallContext, changes: Changes, validate_only: bool
-) -> Operation[Results[ConfigResource, Any]]:
+def _change(
+    request: Callable[[Sequence[ConfigResource], int], Request], resources: Sequence[ConfigResource]
+) -> Steps[Results[ConfigResource, Any]]:
+    """Change configurations. The active controller changes those of brokers, but not of loggers."""
+    client = yield None
+    lookup = _lookup((ConfigResourceType.BROKER_LOGGER,)) if client.metadata.uses_controllers else _lookup()
+    return (yield from run(AdminApiHandler("alter_configs", lookup, request, _answers_of("responses")), resources))
+
+
+def replace_configs(changes: Changes, validate_only: bool) -> Steps[Results[ConfigResource, Any]]:
     """Set all keys of resources, for brokers that cannot change single keys (before Kafka 2.3).
 
     Such brokers reset all keys that a request leaves out. So the other modified keys are read first and sent along;
@@ -220,7 +211,7 @@ def replace_configs(
     for resource, made in changes.items():
         if any(change.op is not AlterConfigOp.SET for change in made):
             raise UnsupportedVersionError(f"brokers before Kafka 2.3 can only set keys, for {resource}")
-    described = yield from describe_configs(context, all_keys(changes), False)
+    described = yield from describe_configs(all_keys(changes), False)
     complete: dict[ConfigResource, dict[str, str | None]] = {}
     for resource, description in described.succeeded.items():
         kept = {
@@ -246,10 +237,7 @@ def replace_configs(
             validate_only=validate_only,
         )
 
-    handler: ItemsHandler[ConfigResource, Any] = ItemsHandler(
-        "alter_configs", _lookup_for_change(context), request, _answers_of("responses")
-    )
-    results = yield from context.run(handler, list(complete))
+    results = yield from _change(request, list(complete))
     results.failed.update(described.failed)
     return results
 
@@ -257,21 +245,16 @@ def replace_configs(
 # --- listing ---
 
 
-def list_config_resources(context: CallContext, types: Iterable[ConfigResourceType]) -> Operation[list[ConfigResource]]:
+def list_config_resources(types: Iterable[ConfigResourceType]) -> Steps[list[ConfigResource]]:
     """Return the resources that have a configuration of their own, of some types or of all."""
     wanted = [kind.value for kind in types]
 
     def read(response: Any) -> list[ConfigResource]:
-        checked(response.error_code)
         return [ConfigResource(found.resource_type, found.resource_name) for found in response.config_resources]
 
-    return (
-        yield from context.ask(
-            QuestionHandler(
-                "list_config_resources",
-                to_any_broker(),
-                lambda _timeout_ms: ListConfigResourcesRequest(resource_types=wanted),
-                read,
-            )
-        )
+    return ask(
+        "list_config_resources",
+        to_any_broker(),
+        ListConfigResourcesRequest(resource_types=wanted),
+        read,
     )

@@ -1,17 +1,17 @@
-"""The offsets of groups: operations."""
+"""The offsets of groups: the steps of their methods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pykclient import topic_names
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
-from pykclient.admin.api import ApiRequest, ApiResult, ItemsHandler, checked, error_of
+from pykclient.admin.admin_calls import Steps, run
+from pykclient.admin.api import AdminApiHandler, Answers, ApiRequest, ApiResult, item_error
 from pykclient.admin.descriptions import ShareGroupOffset
 from pykclient.admin.groups import coordinator
-from pykclient.admin.partitions import by_topic, list_offsets, partition_errors
+from pykclient.admin.partitions import by_partition, by_topic, list_offsets
 from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp, Results
 from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError, UnstableOffsetCommitError
 from pykclient.network.client_request import RequestBuilder
@@ -23,7 +23,7 @@ from pykclient.protocol.messages.offset_delete import OffsetDeleteRequest
 from pykclient.protocol.messages.offset_fetch import OffsetFetchRequest
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata, TopicPartition
 
-K = TypeVar("K")
+T = TypeVar("T")
 
 #: The partitions of each group; None is for all that have offsets.
 GroupSpecs = Mapping[str, Sequence[TopicPartition] | None]
@@ -35,16 +35,15 @@ _SEVERAL_FROM = 8
 _NAMES_UNTIL = 9
 
 
-class OffsetFetchHandler(ItemsHandler[str, Offsets]):
+class OffsetFetchHandler(AdminApiHandler[str, Offsets]):
     """Fetches the offsets of all groups of a coordinator at once, or one by one from older brokers."""
 
     __slots__ = ("_asks_for_several", "_require_stable", "_specs")
 
-    #: A transaction has offsets that it has not committed yet. The answer waits for its end (``require_stable``).
-    RETRIED = (UnstableOffsetCommitError,)
-
     def __init__(self, specs: GroupSpecs, require_stable: bool = False) -> None:
-        super().__init__("list_group_offsets", coordinator(), lambda _keys, _timeout_ms: OffsetFetchRequest(), _fetched)
+        #: A transaction has offsets that it has not committed yet. The answer waits for its end (``require_stable``).
+        retried = (UnstableOffsetCommitError,)
+        super().__init__("list_group_offsets", coordinator(), OffsetFetchRequest(), _fetched, retried)
         self._specs = specs
         self._require_stable = require_stable
         self._asks_for_several = True
@@ -52,37 +51,24 @@ class OffsetFetchHandler(ItemsHandler[str, Offsets]):
     def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> list[ApiRequest[str]]:
         if not self._asks_for_several:
             return [ApiRequest(destination, self._for_one(key), [key]) for key in keys]
+        kind = OffsetFetchRequest.OffsetFetchRequestTopics
         groups = [
-            OffsetFetchRequest.OffsetFetchRequestGroup(
-                group_id=key,
-                topics=None
-                if (partitions := self._specs[key]) is None
-                else [
-                    OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
-                    for topic, numbers in by_topic(partitions).items()
-                ],
-            )
-            for key in keys
+            OffsetFetchRequest.OffsetFetchRequestGroup(group_id=key, topics=self._topics(key, kind)) for key in keys
         ]
-        builder = RequestBuilder(
-            OffsetFetchRequest(groups=groups, require_stable=self._require_stable),
-            min_version=_SEVERAL_FROM,
-            max_version=_NAMES_UNTIL,
-        )
+        message = OffsetFetchRequest(groups=groups, require_stable=self._require_stable)
+        builder = RequestBuilder(message, min_version=_SEVERAL_FROM, max_version=_NAMES_UNTIL)
         return [ApiRequest(destination, builder, keys)]
 
     def _for_one(self, group: str) -> RequestBuilder:
-        partitions = self._specs[group]
-        topics = (
-            None
-            if partitions is None
-            else [
-                OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
-                for topic, numbers in by_topic(partitions).items()
-            ]
-        )
+        topics = self._topics(group, OffsetFetchRequest.OffsetFetchRequestTopic)
         message = OffsetFetchRequest(group_id=group, topics=topics, require_stable=self._require_stable)
         return RequestBuilder(message, min_version=2, max_version=_SEVERAL_FROM - 1)
+
+    def _topics(self, group: str, kind: Callable[..., T]) -> list[T] | None:
+        partitions = self._specs[group]
+        if partitions is None:
+            return None
+        return [kind(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(partitions).items()]
 
     def handle_unsupported_version(self, keys: Sequence[str], error: KafkaError) -> ApiResult[str, Offsets]:
         if not self._asks_for_several:
@@ -93,7 +79,7 @@ class OffsetFetchHandler(ItemsHandler[str, Offsets]):
         return result
 
 
-def _fetched(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+def _fetched(keys: Sequence[str], response: Any) -> Answers[str]:
     if response.groups:
         for group in response.groups:
             yield _offsets_of(group.group_id, group)
@@ -103,22 +89,20 @@ def _fetched(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaErr
 
 
 def _offsets_of(group: str, found: Any) -> tuple[str, KafkaError | None, Offsets]:
-    error = error_of(found.error_code)
+    error = item_error(found)
     offsets: Offsets = {}
     for topic in found.topics:
         for partition in topic.partitions:
-            error = error or error_of(partition.error_code)
+            error = error or item_error(partition)
             offsets[TopicPartition(topic.name, partition.partition_index)] = OffsetAndMetadata(
                 partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
             )
     return group, error, offsets
 
 
-def list_group_offsets(
-    context: CallContext, specs: GroupSpecs, require_stable: bool = False
-) -> Operation[Results[str, Offsets]]:
+def list_group_offsets(specs: GroupSpecs, require_stable: bool = False) -> Steps[Results[str, Offsets]]:
     """Return the offsets of groups. A requested partition without a committed offset has -1."""
-    return (yield from context.run(OffsetFetchHandler(specs, require_stable), list(specs)))
+    return run(OffsetFetchHandler(specs, require_stable), list(specs))
 
 
 def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
@@ -145,18 +129,13 @@ def group_specs(values: object) -> dict[str, list[TopicPartition] | None]:
 
 # --- altering ---
 
-
-class _ChangeHandler(ItemsHandler[K, None]):
-    """Changes offsets of a group. While the group rebalances, the change is retried, as by Java's client."""
-
-    __slots__ = ()
-
-    RETRIED = (RebalanceInProgressError,)
+#: While the group rebalances, a change is retried, as by Java's client.
+_RETRIED = (RebalanceInProgressError,)
 
 
 def alter_group_offsets(
-    context: CallContext, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], coordinator_id: int | None
-) -> Operation[Results[TopicPartition, None]]:
+    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], coordinator_id: int | None
+) -> Steps[Results[TopicPartition, None]]:
     """Set offsets of a group, which must have no members."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> RequestBuilder:
@@ -183,16 +162,8 @@ def alter_group_offsets(
         )
         return RequestBuilder(message, max_version=_NAMES_UNTIL)
 
-    handler: _ChangeHandler[TopicPartition] = _ChangeHandler(
-        "alter_group_offsets", coordinator(coordinator_id, lambda _: group), request, _partition_errors
-    )
-    return (yield from context.run(handler, list(offsets)))
-
-
-def _partition_errors(
-    _keys: Sequence[TopicPartition], response: Any
-) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-    return partition_errors((topic.name, topic.partitions) for topic in response.topics)
+    where = coordinator(coordinator_id, lambda _: group)
+    return run(AdminApiHandler("alter_group_offsets", where, request, by_partition("topics"), _RETRIED), list(offsets))
 
 
 def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -217,8 +188,8 @@ def new_offsets(values: object) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def delete_group_offsets(
-    context: CallContext, group: str, partitions: Sequence[TopicPartition], coordinator_id: int | None
-) -> Operation[Results[TopicPartition, None]]:
+    group: str, partitions: Sequence[TopicPartition], coordinator_id: int | None
+) -> Steps[Results[TopicPartition, None]]:
     """Delete committed offsets of a group. No member may subscribe to their topics."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> OffsetDeleteRequest:
@@ -235,16 +206,8 @@ def delete_group_offsets(
             ],
         )
 
-    def answers(
-        keys: Sequence[TopicPartition], response: Any
-    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-        checked(response.error_code)
-        return _partition_errors(keys, response)
-
-    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
-        "delete_group_offsets", coordinator(coordinator_id, lambda _: group), request, answers
-    )
-    return (yield from context.run(handler, partitions))
+    where = coordinator(coordinator_id, lambda _: group)
+    return run(AdminApiHandler("delete_group_offsets", where, request, by_partition("topics")), partitions)
 
 
 # --- resetting ---
@@ -266,20 +229,18 @@ def reset_targets(values: object) -> dict[TopicPartition, int | OffsetSpec | Off
     return found
 
 
-def reset_offsets(
-    context: CallContext, group: str, targets: Mapping[TopicPartition, Any]
-) -> Operation[dict[TopicPartition, OffsetAndMetadata]]:
+def reset_offsets(group: str, targets: Mapping[TopicPartition, Any]) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
     """Return the offset of each target, clamped to the partition's range.
 
     A time after all records stands for the end.
     """
     level = IsolationLevel.READ_UNCOMMITTED
     partitions = list(targets)
-    earliest = (yield from list_offsets(context, dict.fromkeys(partitions, OffsetSpec.EARLIEST.value), level)).all()
-    latest = (yield from list_offsets(context, dict.fromkeys(partitions, OffsetSpec.LATEST.value), level)).all()
+    earliest = (yield from list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST.value), level)).all()
+    latest = (yield from list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST.value), level)).all()
     places = {tp: int(target) for tp, target in targets.items() if isinstance(target, (OffsetSpec, OffsetTimestamp))}
-    found = (yield from list_offsets(context, places, level)).all()
-    known = (yield from list_group_offsets(context, {group: partitions})).all()[group]
+    found = (yield from list_offsets(places, level)).all()
+    known = (yield from list_group_offsets({group: partitions})).all()[group]
     offsets = {}
     for tp, target in targets.items():
         offset = found[tp].offset if tp in found else int(target)
@@ -293,9 +254,7 @@ def reset_offsets(
 # --- share groups ---
 
 
-def describe_share_group_offsets(
-    context: CallContext, specs: GroupSpecs
-) -> Operation[Results[str, dict[TopicPartition, ShareGroupOffset]]]:
+def describe_share_group_offsets(specs: GroupSpecs) -> Steps[Results[str, dict[TopicPartition, ShareGroupOffset]]]:
     """Return where share groups begin to read (KIP-932)."""
 
     def request(keys: Sequence[str], _timeout_ms: int) -> DescribeShareGroupOffsetsRequest:
@@ -316,13 +275,13 @@ def describe_share_group_offsets(
             ]
         )
 
-    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for group in response.groups:
-            error = error_of(group.error_code, group.error_message)
+            error = item_error(group)
             offsets = {}
             for topic in group.topics:
                 for partition in topic.partitions:
-                    error = error or error_of(partition.error_code, partition.error_message)
+                    error = error or item_error(partition)
                     tp = TopicPartition(topic.topic_name, partition.partition_index)
                     offsets[tp] = (
                         ShareGroupOffset(None, None, None)
@@ -335,15 +294,12 @@ def describe_share_group_offsets(
                     )
             yield group.group_id, error, offsets
 
-    handler: ItemsHandler[str, dict[TopicPartition, ShareGroupOffset]] = ItemsHandler(
-        "describe_share_group_offsets", coordinator(), request, answers
-    )
-    return (yield from context.run(handler, list(specs)))
+    return run(AdminApiHandler("describe_share_group_offsets", coordinator(), request, answers), list(specs))
 
 
 def alter_share_group_offsets(
-    context: CallContext, group: str, offsets: Mapping[TopicPartition, int]
-) -> Operation[Results[TopicPartition, None]]:
+    group: str, offsets: Mapping[TopicPartition, int]
+) -> Steps[Results[TopicPartition, None]]:
     """Set the start offsets of a share group. The group must have no members."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> AlterShareGroupOffsetsRequest:
@@ -363,21 +319,13 @@ def alter_share_group_offsets(
             ],
         )
 
-    def answers(
-        _keys: Sequence[TopicPartition], response: Any
-    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-        checked(response.error_code, response.error_message)
-        return partition_errors((topic.topic_name, topic.partitions) for topic in response.responses)
-
-    handler: _ChangeHandler[TopicPartition] = _ChangeHandler(
-        "alter_share_group_offsets", coordinator(None, lambda _: group), request, answers
+    where = coordinator(None, lambda _: group)
+    return run(
+        AdminApiHandler("alter_share_group_offsets", where, request, by_partition("responses"), _RETRIED), list(offsets)
     )
-    return (yield from context.run(handler, list(offsets)))
 
 
-def delete_share_group_offsets(
-    context: CallContext, group: str, topics: Sequence[str]
-) -> Operation[Results[str, None]]:
+def delete_share_group_offsets(group: str, topics: Sequence[str]) -> Steps[Results[str, None]]:
     """Delete the start offsets of a share group in topics. The group must have no members."""
 
     def request(keys: Sequence[str], _timeout_ms: int) -> DeleteShareGroupOffsetsRequest:
@@ -388,12 +336,9 @@ def delete_share_group_offsets(
             ],
         )
 
-    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
-        checked(response.error_code, response.error_message)
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for topic in response.responses:
-            yield topic.topic_name, error_of(topic.error_code, topic.error_message), None
+            yield topic.topic_name, item_error(topic), None
 
-    handler: _ChangeHandler[str] = _ChangeHandler(
-        "delete_share_group_offsets", coordinator(None, lambda _: group), request, answers
-    )
-    return (yield from context.run(handler, topics))
+    where = coordinator(None, lambda _: group)
+    return run(AdminApiHandler("delete_share_group_offsets", where, request, answers, _RETRIED), topics)

@@ -1,21 +1,23 @@
-"""Groups of every type, and their members: operations."""
+"""Groups of every type, and their members: the steps of their methods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import Steps, run
 from pykclient.admin.api import (
     GROUP,
-    ApiResult,
+    LOADING,
+    AdminApiHandler,
+    Answers,
     CoordinatorStrategy,
-    ItemsHandler,
     LookupStrategy,
-    checked,
-    error_of,
+    VersionedBuilder,
+    for_all,
+    item_error,
     to_any_broker,
     to_broker,
 )
@@ -23,7 +25,7 @@ from pykclient.admin.cluster import broker_ids, of_broker
 from pykclient.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from pykclient.admin.values import GroupState, GroupType, MemberToRemove, Results, authorized_operations
 from pykclient.argument_values import shown
-from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.consumer_group_describe import (
@@ -69,157 +71,91 @@ def coordinator(coordinator_id: int | None = None, name_of: Callable[[Any], str]
     return CoordinatorStrategy(GROUP, name_of) if coordinator_id is None else to_broker(coordinator_id)
 
 
-class _FindCoordinatorHandler(ItemsHandler[str, int]):
-    """A coordinator that is being elected is asked for again."""
-
-    __slots__ = ()
-
-    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
-
-
-def find_coordinator(context: CallContext, name: str, key_type: int) -> Operation[int]:
+def find_coordinator(name: str, key_type: int) -> Steps[int]:
     """Return the id of the broker that coordinates a group, or a transactional id (key type 1)."""
     # All brokers answer this version, which is about one key.
     builder = RequestBuilder(FindCoordinatorRequest(key=name, key_type=key_type), max_version=3)
-
-    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, int]]:
-        for key in keys:
-            yield key, error_of(response.error_code, response.error_message), response.node_id
-
-    handler = _FindCoordinatorHandler("find_coordinator", to_any_broker(), lambda _keys, _timeout_ms: builder, answers)
-    results = yield from context.run(handler, [name])
-    return results[name]
+    answers = for_all(lambda response: response.node_id)
+    handler: AdminApiHandler[str, int] = AdminApiHandler(
+        "find_coordinator", to_any_broker(), builder, answers, retried=LOADING
+    )
+    return (yield from run(handler, [name]))[name]
 
 
 # --- listing ---
 
 
 def list_groups(
-    context: CallContext,
     brokers: Sequence[int] | None,
     states: Sequence[GroupState],
     types: Sequence[GroupType],
-) -> Operation[Results[int, list[Listed]]]:
+) -> Steps[Results[int, list[Listed]]]:
     """List the groups of the given coordinators (default: all brokers)."""
     request = ListGroupsRequest(
         states_filter=[state.value for state in states], types_filter=[kind.value for kind in types]
     )
-
-    def answers(keys: Sequence[int], response: ListGroupsResponse) -> Iterator[tuple[int, KafkaError | None, Any]]:
-        for key in keys:
-            yield key, error_of(response.error_code), response.groups
-
-    ids = brokers if brokers is not None else (yield from broker_ids(context))
-    handler: ItemsHandler[int, list[Listed]] = _ListGroupsHandler(
-        "list_groups", of_broker(), lambda _keys, _timeout_ms: request, answers
-    )
-    return (yield from context.run(handler, ids))
-
-
-class _ListGroupsHandler(ItemsHandler[int, list[Listed]]):
-    """A broker that loads its groups is asked again."""
-
-    __slots__ = ()
-
-    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
+    ids = brokers if brokers is not None else (yield from broker_ids())
+    answers = for_all(lambda response: response.groups)
+    return (yield from run(AdminApiHandler("list_groups", of_broker(), request, answers, retried=LOADING), ids))
 
 
 # --- describing ---
 
 
-class _DescribeGroupsBuilder(RequestBuilder):
-    """Asks for authorized operations if the broker supports it."""
-
-    __slots__ = ("_groups",)
-
-    def __init__(self, groups: Sequence[str]) -> None:
-        super().__init__(DescribeGroupsRequest())
-        self._groups = groups
-
-    def build(self, version: int) -> Request:
-        return DescribeGroupsRequest(groups=self._groups, include_authorized_operations=version >= 3)
-
-
-class _DescribeGroupsHandler(ItemsHandler[str, Described]):
-    """Notes which broker has answered: that is the coordinator."""
-
-    __slots__ = ()
-
-    def handle_response(self, destination: int, keys: Sequence[str], response: Any) -> ApiResult[str, Described]:
-        result = super().handle_response(destination, keys, response)
-        for key, group in result.completed.items():
-            result.completed[key] = Described(destination, group)
-        return result
-
-
 def _describe(
-    context: CallContext,
-    groups: Sequence[str],
-    request: Callable[[Sequence[str]], Request | RequestBuilder],
-    coordinator_id: int | None = None,
-) -> Operation[Results[str, Described]]:
-    handler = _DescribeGroupsHandler(
-        "describe_groups", coordinator(coordinator_id), lambda keys, _timeout_ms: request(keys), _group_answers
+    groups: Sequence[str], request: Callable[[Sequence[str]], Request | RequestBuilder], coordinator_id: int | None
+) -> Steps[Results[str, Described]]:
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
+        for group in response.groups:
+            yield group.group_id, item_error(group), Described(handler.destination, group)
+
+    handler: AdminApiHandler[str, Described] = AdminApiHandler(
+        "describe_groups", coordinator(coordinator_id), lambda keys, _timeout_ms: request(keys), answers
     )
-    return (yield from context.run(handler, groups))
+    return run(handler, groups)
 
 
-def describe_classic_groups(
-    context: CallContext, groups: Sequence[str], coordinator_id: int | None = None
-) -> Operation[Results[str, Described]]:
+def describe_classic_groups(groups: Sequence[str], coordinator_id: int | None = None) -> Steps[Results[str, Described]]:
     """Describe groups of the classic protocol. A group that does not exist has the state Dead or an error."""
-    return (yield from _describe(context, groups, _DescribeGroupsBuilder, coordinator_id))
+
+    def request(keys: Sequence[str]) -> RequestBuilder:
+        return VersionedBuilder(
+            DescribeGroupsRequest(),
+            lambda version: DescribeGroupsRequest(groups=keys, include_authorized_operations=version >= 3),
+        )
+
+    return _describe(groups, request, coordinator_id)
 
 
-def _describe_modern(
-    context: CallContext,
-    groups: Sequence[str],
-    request: type[ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest],
-) -> Operation[Results[str, Described]]:
-    return (
-        yield from _describe(context, groups, lambda keys: request(group_ids=keys, include_authorized_operations=True))
-    )
+def _describe_modern(groups: Sequence[str], kind: GroupType) -> Steps[Results[str, Described]]:
+    request = _MODERN[kind]
+    return _describe(groups, lambda keys: request(group_ids=keys, include_authorized_operations=True), None)
 
 
-def describe_consumer_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
-    """Describe groups of the consumer protocol (KIP-848)."""
-    return (yield from _describe_modern(context, groups, ConsumerGroupDescribeRequest))
+#: How groups are described that are not classic: of the consumer protocol (KIP-848), share groups (KIP-932), and
+#: streams groups (KIP-1071).
+_MODERN: Final[dict[GroupType, Callable[..., Request]]] = {
+    GroupType.CONSUMER: ConsumerGroupDescribeRequest,
+    GroupType.SHARE: ShareGroupDescribeRequest,
+    GroupType.STREAMS: StreamsGroupDescribeRequest,
+}
+#: The order in which ``describe_groups`` asks for groups of each type.
+_TYPES: Final = (GroupType.CONSUMER, GroupType.CLASSIC, GroupType.SHARE, GroupType.STREAMS)
 
 
-def describe_share_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
-    """Describe share groups (KIP-932)."""
-    return (yield from _describe_modern(context, groups, ShareGroupDescribeRequest))
-
-
-def describe_streams_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, Described]]:
-    """Describe streams groups (KIP-1071)."""
-    return (yield from _describe_modern(context, groups, StreamsGroupDescribeRequest))
-
-
-def _group_answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
-    for group in response.groups:
-        yield group.group_id, error_of(group.error_code, group.error_message), group
-
-
-#: How groups of each type are described, in the order in which ``describe_groups`` asks.
-_TYPES: Final = (
-    (GroupType.CONSUMER, describe_consumer_groups),
-    (GroupType.CLASSIC, describe_classic_groups),
-    (GroupType.SHARE, describe_share_groups),
-    (GroupType.STREAMS, describe_streams_groups),
-)
-
-
-def describe_groups(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, GroupDescription]]:
+def describe_groups(groups: Sequence[str]) -> Steps[Results[str, GroupDescription]]:
     """Describe groups of any type.
 
     A group is looked for among those of the consumer protocol, then among the classic ones, share groups and streams
     groups.
     """
+    client = yield None
     results: Results[str, GroupDescription] = Results()
     left = list(groups)
-    for kind, describe in _TYPES:
-        described = yield from describe(context, left)
+    for kind in _TYPES:
+        described = yield from (
+            describe_classic_groups(left) if kind is GroupType.CLASSIC else _describe_modern(left, kind)
+        )
         left = _not_of_this_type(described)
         results.failed.update({name: error for name, error in described.failed.items() if name not in left})
         for name, (coordinator_id, group) in described.succeeded.items():
@@ -227,7 +163,7 @@ def describe_groups(context: CallContext, groups: Sequence[str]) -> Operation[Re
                 left.append(name)  # how brokers before Kafka 4.0 say that there is no such group
                 continue
             description = _classic_description(group) if kind is GroupType.CLASSIC else _modern_description(group, kind)
-            node = context.metadata.fetch().node_by_id(coordinator_id)
+            node = client.metadata.fetch().node_by_id(coordinator_id)
             results.succeeded[name] = description._replace(coordinator=node)
     for name in left:
         results.failed[name] = errors.GroupIdNotFoundError(f"group {name!r} does not exist")
@@ -363,113 +299,83 @@ def group_listing(group: Listed) -> GroupListing:
 # --- deleting ---
 
 
-def delete_groups(
-    context: CallContext, groups: Sequence[str], coordinator_id: int | None = None
-) -> Operation[Results[str, None]]:
+def delete_groups(groups: Sequence[str], coordinator_id: int | None = None) -> Steps[Results[str, None]]:
     """Delete groups without members, with their offsets.
 
     A group that an earlier attempt of this call may have deleted, and that is gone, counts as deleted.
     """
 
-    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for result in response.results:
-            error = error_of(result.error_code)
+            error = item_error(result)
             if isinstance(error, errors.GroupIdNotFoundError) and result.group_id in handler.uncertain:
                 error = None
             yield result.group_id, error, None
 
-    handler: ItemsHandler[str, None] = ItemsHandler(
+    handler: AdminApiHandler[str, None] = AdminApiHandler(
         "delete_groups",
         coordinator(coordinator_id),
         lambda keys, _timeout_ms: DeleteGroupsRequest(groups_names=keys),
         answers,
     )
-    return (yield from context.run(handler, groups))
+    return run(handler, groups)
 
 
 # --- members ---
 
 
-class _RemoveMembersBuilder(RequestBuilder):
-    """Removes several members at once, which brokers from Kafka 2.4 on support (KIP-345)."""
-
-    __slots__ = ("_group", "_members")
-
-    def __init__(self, group: str, members: Sequence[MemberToRemove]) -> None:
-        super().__init__(LeaveGroupRequest(), min_version=3)
-        self._group = group
-        self._members = members
-
-    def build(self, version: int) -> Request:
-        return LeaveGroupRequest(
-            group_id=self._group,
-            members=[
-                LeaveGroupRequest.MemberIdentity(
-                    member_id=member.member_id or "",
-                    group_instance_id=member.group_instance_id,
-                    reason=(member.reason or _DEFAULT_REASON)[:_MAX_REASON] if version >= 5 else None,
-                )
-                for member in self._members
-            ],
-        )
-
-
-class _RemoveMembersHandler(ItemsHandler[MemberToRemove, None]):
-    """Identifies a member by whichever id it was given."""
-
-    __slots__ = ()
-
-    def handle_response(
-        self, destination: int, keys: Sequence[MemberToRemove], response: Any
-    ) -> ApiResult[MemberToRemove, None]:
-        result = super().handle_response(destination, keys, response)
-        for key, error in list(result.failed.items()):
-            if isinstance(error, errors.UnknownMemberIdError) and key in self.uncertain:
-                del result.failed[key]  # an earlier attempt has removed it
-                result.completed[key] = None
-        return result
-
-
 def remove_members(
-    context: CallContext, group: str, members: Sequence[MemberToRemove], coordinator_id: int | None = None
-) -> Operation[Results[MemberToRemove, None]]:
-    """Remove members from a group of the classic protocol."""
+    group: str, members: Sequence[MemberToRemove], coordinator_id: int | None = None
+) -> Steps[Results[MemberToRemove, None]]:
+    """Remove members from a group of the classic protocol, several at once (KIP-345)."""
 
-    def answers(
-        keys: Sequence[MemberToRemove], response: Any
-    ) -> Iterator[tuple[MemberToRemove, KafkaError | None, None]]:
-        checked(response.error_code)
-        told = {(member.member_id, member.group_instance_id): member.error_code for member in response.members}
-        told.update({(None, instance): code for (_, instance), code in told.items() if instance is not None})
-        told.update({(member_id, None): code for (member_id, _), code in list(told.items()) if member_id})
-        for key in keys:
+    def request(keys: Sequence[MemberToRemove], _timeout_ms: int) -> RequestBuilder:
+        def of_version(version: int) -> LeaveGroupRequest:
+            return LeaveGroupRequest(
+                group_id=group,
+                members=[
+                    LeaveGroupRequest.MemberIdentity(
+                        member_id=member.member_id or "",
+                        group_instance_id=member.group_instance_id,
+                        reason=(member.reason or _DEFAULT_REASON)[:_MAX_REASON] if version >= 5 else None,
+                    )
+                    for member in keys
+                ],
+            )
+
+        return VersionedBuilder(LeaveGroupRequest(), of_version, min_version=3)
+
+    def answers(keys: Sequence[MemberToRemove], response: Any) -> Answers[MemberToRemove]:
+        told = {(member.member_id, member.group_instance_id): item_error(member) for member in response.members}
+        told.update({(None, instance): error for (_, instance), error in told.items() if instance is not None})
+        told.update({(member_id, None): error for (member_id, _), error in list(told.items()) if member_id})
+        for key in keys:  # each is identified by whichever id it was given
             by = (None, key.group_instance_id) if key.group_instance_id is not None else (key.member_id, None)
             if by in told:
-                yield key, error_of(told[by]), None
+                error = told[by]
+                is_removed = isinstance(error, errors.UnknownMemberIdError) and key in handler.uncertain
+                yield key, None if is_removed else error, None  # by an earlier attempt
 
-    handler = _RemoveMembersHandler(
-        "remove_group_members",
-        coordinator(coordinator_id, lambda _: group),
-        lambda keys, _timeout_ms: _RemoveMembersBuilder(group, keys),
-        answers,
+    handler: AdminApiHandler[MemberToRemove, None] = AdminApiHandler(
+        "remove_group_members", coordinator(coordinator_id, lambda _: group), request, answers
     )
-    return (yield from context.run(handler, members))
+    return run(handler, members)
 
 
-def remove_all_members(context: CallContext, group: str) -> Operation[Results[MemberToRemove, None]]:
+def remove_all_members(group: str) -> Steps[Results[MemberToRemove, None]]:
     """Remove all current members of a group.
 
     Raises:
         KafkaError: the group cannot be described.
     """
-    described = (yield from describe_groups(context, [group]))[group]
+    described = (yield from describe_groups([group]))[group]
     members = [
         MemberToRemove(group_instance_id=member.group_instance_id)
         if member.group_instance_id is not None
         else MemberToRemove(member_id=member.member_id)
         for member in described.members
     ]
-    return (yield from remove_members(context, group, members))
+    return (yield from remove_members(group, members))
 
 
 def members_to_remove(values: object) -> list[MemberToRemove]:
@@ -571,10 +477,11 @@ class StreamsGroupDescription(NamedTuple):
     authorized_operations: list[str] | None
 
 
-def describe(context: CallContext, groups: Sequence[str]) -> Operation[Results[str, StreamsGroupDescription]]:
+def describe_streams_groups(groups: Sequence[str]) -> Steps[Results[str, StreamsGroupDescription]]:
     """Describe streams groups."""
-    described = yield from describe_streams_groups(context, groups)
-    return described.map(lambda it: _description(it.group, context.metadata.fetch().node_by_id(it.coordinator_id)))
+    client = yield None
+    described = yield from _describe_modern(groups, GroupType.STREAMS)
+    return described.map(lambda it: _description(it.group, client.metadata.fetch().node_by_id(it.coordinator_id)))
 
 
 def _description(group: Any, coordinator: Node | None) -> StreamsGroupDescription:

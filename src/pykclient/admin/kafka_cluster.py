@@ -17,7 +17,7 @@ from pykclient.admin.access import (
     scram_alterations,
 )
 from pykclient.admin.admin_base import AdminBase
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import Steps
 from pykclient.admin.api import to_broker
 from pykclient.admin.cluster import (
     alter_replica_log_dirs,
@@ -48,7 +48,7 @@ from pykclient.admin.configs import (
 )
 from pykclient.admin.descriptions import BrokerVersionData
 from pykclient.admin.partitions import partitions_by_topic
-from pykclient.admin.plain import is_answer, plain, shown_error, with_operations
+from pykclient.admin.plain import answered, plain, shown_error, with_operations
 from pykclient.admin.values import (
     ACL,
     ACLFilter,
@@ -80,7 +80,7 @@ class ClusterCalls(AdminBase):
         Raises:
             KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
         """
-        described = plain(self._run("describe_cluster", None, describe_cluster))
+        described = plain(self._run("describe_cluster", None, describe_cluster()))
         for name in ("error_code", "error_message", "endpoint_type", "throttle_time_ms"):
             del described[name]
         return with_operations(described)
@@ -93,7 +93,7 @@ class ClusterCalls(AdminBase):
             UnsupportedVersionError: the brokers have no receiver for metrics.
             KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
         """
-        return self._run("client_instance_id", None, client_instance_id)
+        return self._run("client_instance_id", None, client_instance_id())
 
     def describe_log_dirs(
         self,
@@ -111,14 +111,14 @@ class ClusterCalls(AdminBase):
         """
         asked = None if brokers is None else broker_id_arguments(brokers, "brokers")
 
-        def begin(context: CallContext) -> Operation[dict[int, DescribeLogDirsResponse]]:
-            partitions = yield from partitions_by_topic(context, topic_partitions)
-            ids = asked if asked is not None else (yield from broker_ids(context))
-            return (yield from describe_log_dirs(context, partitions, ids)).all()
+        def steps() -> Steps[dict[int, DescribeLogDirsResponse]]:
+            partitions = yield from partitions_by_topic(topic_partitions)
+            ids = asked if asked is not None else (yield from broker_ids())
+            return (yield from describe_log_dirs(partitions, ids)).all()
 
         return [
             {"broker": broker_id, "log_dirs": plain(response.results)}
-            for broker_id, response in self._run("describe_log_dirs", None, begin).items()
+            for broker_id, response in self._run("describe_log_dirs", None, steps()).items()
         ]
 
     def alter_replica_log_dirs(
@@ -133,8 +133,8 @@ class ClusterCalls(AdminBase):
             KafkaError: an error that no broker has reported, such as a timeout.
         """
         wanted = directories(replica_assignments)
-        results = self._run("alter_replica_log_dirs", None, lambda it: alter_replica_log_dirs(it, wanted))
-        return {replica: error or NoError for replica, error in error_classes(results.failed, wanted).items()}
+        results = self._run("alter_replica_log_dirs", None, alter_replica_log_dirs(wanted))
+        return error_classes(results, wanted)
 
     def describe_metadata_quorum(self) -> dict[str, Any]:
         """Return the state of the quorum of controllers: its leader, voters and observers.
@@ -142,7 +142,7 @@ class ClusterCalls(AdminBase):
         Raises:
             UnsupportedVersionError: the cluster does not run in KRaft mode.
         """
-        found: dict[str, Any] = plain(self._run("describe_metadata_quorum", None, describe_quorum))
+        found: dict[str, Any] = plain(self._run("describe_metadata_quorum", None, describe_quorum()))
         del found["error_code"], found["error_message"]
         for topic in found["topics"]:
             for partition in topic["partitions"]:
@@ -154,12 +154,12 @@ class ClusterCalls(AdminBase):
         """Return the versions of the APIs that a broker supports."""
         id = expect.number(broker_id, "broker_id")
         name = "get_broker_version_data"
-        response = self._run(name, None, lambda it: api_versions(it, name, to_broker(id)))
+        response = self._run(name, None, api_versions(name, to_broker(id)))
         return BrokerVersionData(id, _versions(response))
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
         """Return the first and last version of each API, by API key, from any broker."""
-        return _versions(self._run("api_versions", None, lambda it: api_versions(it, "api_versions")))
+        return _versions(self._run("api_versions", None, api_versions("api_versions")))
 
     def describe_features(self, send_request_to_controller: bool = False) -> dict[str, dict[str, Any]]:
         """Return the features of the cluster, by name.
@@ -168,7 +168,7 @@ class ClusterCalls(AdminBase):
         unknown. With ``send_request_to_controller``, the broker that stands for the controller is asked.
         """
         lookup = lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
-        response = self._run("describe_features", None, lambda it: api_versions(it, "describe_features", lookup))
+        response = self._run("describe_features", None, api_versions("describe_features", lookup))
         epoch = None if response.finalized_features_epoch < 0 else response.finalized_features_epoch
         found: dict[str, dict[str, Any]] = {}
         for supported in response.supported_features:
@@ -189,7 +189,7 @@ class ClusterCalls(AdminBase):
         """
         updates = _feature_updates(feature_updates)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = self._run("update_features", timeout_ms, lambda it: update_features(it, updates, is_trial))
+        results = self._run("update_features", timeout_ms, update_features(updates, is_trial))
         if results.error_of_all is not None:  # from version 2 on the brokers take all updates or none
             raise results.error_of_all
         return {name: shown_error(results.failed[name]) if name in results.failed else "OK" for name in updates}
@@ -198,16 +198,16 @@ class ClusterCalls(AdminBase):
 _feature_updates = feature_updates
 
 
-def error_classes(failed: Mapping[K, KafkaError], keys: Iterable[K]) -> dict[K, type[KafkaError] | None]:
-    """Return the class of the error of each key, None for success.
+def error_classes(results: Results[K, Any], keys: Iterable[K]) -> dict[K, type[KafkaError]]:
+    """Return the class of the error of each key, NoError for success.
 
     Raises:
-        KafkaError: an error that no broker has reported.
+        KafkaError: the error of the request as a whole, or one that no broker has reported.
     """
-    for error in failed.values():
-        if not is_answer(error):
-            raise error
-    return {key: type(failed[key]) if key in failed else None for key in keys}
+    if results.error_of_all is not None:
+        raise results.error_of_all
+    failed = answered(results).failed
+    return {key: type(failed[key]) if key in failed else NoError for key in keys}
 
 
 def _versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
@@ -238,7 +238,7 @@ class ConfigCalls(AdminBase):
         wanted = {resource: keys_of(resource) for resource in resources(config_resources)}
         chosen = ConfigFilterType.build_from(config_filter)
         with_synonyms = expect.flag(include_synonyms, "include_synonyms")
-        results = self._run("describe_configs", None, lambda it: describe_configs(it, wanted, with_synonyms))
+        results = self._run("describe_configs", None, describe_configs(wanted, with_synonyms))
         found: dict[str, dict[str, Any]] = {}
         for resource, described in results.all().items():
             of_type = found.setdefault(resource.resource_type.name.lower(), {})
@@ -255,7 +255,7 @@ class ConfigCalls(AdminBase):
         given = [] if resource_types is None else expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
         found: dict[str, list[str]] = {}
-        for resource in self._run("list_config_resources", None, lambda it: list_config_resources(it, types)):
+        for resource in self._run("list_config_resources", None, list_config_resources(types)):
             found.setdefault(resource.resource_type.name.lower(), []).append(resource.name)
         return found
 
@@ -301,7 +301,7 @@ class ConfigCalls(AdminBase):
         given = resources(config_resources)
         named = {resource: keys_of(resource) or [] for resource in given}
         bare = all_keys(resource for resource, keys in named.items() if not keys)
-        modified = self._run("describe_configs", None, lambda it: describe_configs(it, bare, False)).all()
+        modified = self._run("describe_configs", None, describe_configs(bare, False)).all()
         changed = {}
         for resource, keys in named.items():
             if resource in modified:
@@ -323,28 +323,25 @@ class ConfigCalls(AdminBase):
         if incremental is not None:
             incremental = expect.flag(incremental, "incremental")
 
-        def begin(context: CallContext) -> Operation[Results[ConfigResource, Any]]:
+        def steps() -> Steps[Results[ConfigResource, Any]]:
             if refuses_unknown:
-                known = yield from describe_configs(context, all_keys(changed), False)
+                known = yield from describe_configs(all_keys(changed), False)
                 for resource, described in known.all().items():
                     can_be_set = {config.name for config in described.configs if not config.read_only}
                     unknown = {change.key for change in changed[resource]} - can_be_set
                     if unknown:
                         raise IllegalArgumentError(f"{resource} has no dynamic configs {sorted(unknown)}")
             if incremental is False:
-                return (yield from replace_configs(context, changed, is_trial))
-            results = yield from alter_configs(context, changed, is_trial)
+                return (yield from replace_configs(changed, is_trial))
+            results = yield from alter_configs(changed, is_trial)
             if incremental is None and any(type(e) is UnsupportedVersionError for e in results.failed.values()):
-                return (yield from replace_configs(context, changed, is_trial))
+                return (yield from replace_configs(changed, is_trial))
             return results
 
-        results = self._run(name, None, begin)
+        failed = answered(self._run(name, None, steps())).failed
         found: dict[str, dict[str, str]] = {}
         for resource in changed:
-            error = results.failed.get(resource)
-            if error is not None and not is_answer(error):
-                raise error
-            shown = "OK" if error is None else shown_error(error)
+            shown = shown_error(failed[resource]) if resource in failed else "OK"
             found.setdefault(resource.resource_type.name.lower(), {})[resource.name] = shown
         return found
 
@@ -376,7 +373,7 @@ class AccessCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the cluster.
         """
         (wanted,) = acl_arguments([acl_filter], ACLFilter, "acl_filter")
-        return self._run("describe_acls", None, lambda it: describe_acls(it, wanted)), NoError
+        return self._run("describe_acls", None, describe_acls(wanted)), NoError
 
     def create_acls(self, acls: Iterable[ACL]) -> dict[str, list[Any]]:
         """Create ACLs. Return those that ``succeeded``, and those that ``failed`` with their error classes.
@@ -385,10 +382,7 @@ class AccessCalls(AdminBase):
             KafkaError: an error that no broker has reported for an ACL, such as a timeout.
         """
         wanted = acl_arguments(acls, ACL, "acls")
-        results = self._run("create_acls", None, lambda it: create_acls(it, wanted))
-        for error in results.failed.values():
-            if not is_answer(error):
-                raise error
+        results = answered(self._run("create_acls", None, create_acls(wanted)))
         return {
             "succeeded": [acl for acl in wanted if acl in results.succeeded],
             "failed": [type(results.failed[acl]) for acl in wanted if acl in results.failed],
@@ -401,15 +395,13 @@ class AccessCalls(AdminBase):
             KafkaError: an error that no broker has reported for a filter, such as a timeout.
         """
         wanted = acl_arguments(acl_filters, ACLFilter, "acl_filters")
-        results = self._run("delete_acls", None, lambda it: delete_acls(it, wanted))
-        found: list[tuple[ACLFilter, list[ACL], type[KafkaError]]] = []
-        for acl_filter in wanted:
-            error = results.failed.get(acl_filter)
-            if error is not None and not is_answer(error):
-                raise error
-            matching = [] if error is not None else list(results.succeeded[acl_filter])
-            found.append((acl_filter, matching, NoError if error is None else type(error)))
-        return found
+        results = answered(self._run("delete_acls", None, delete_acls(wanted)))
+        return [
+            (acl_filter, [], type(results.failed[acl_filter]))
+            if acl_filter in results.failed
+            else (acl_filter, list(results.succeeded[acl_filter]), NoError)
+            for acl_filter in wanted
+        ]
 
     def alter_user_scram_credentials(
         self, alterations: Iterable[UserScramCredentialDeletion | UserScramCredentialUpsertion]
@@ -420,10 +412,7 @@ class AccessCalls(AdminBase):
             KafkaError: an error that no broker has reported for a user, such as a timeout.
         """
         wanted = scram_alterations(alterations)
-        results = self._run("alter_user_scram_credentials", None, lambda it: alter_scram(it, wanted))
-        for error in results.failed.values():
-            if not is_answer(error):
-                raise error
+        results = answered(self._run("alter_user_scram_credentials", None, alter_scram(wanted)))
         return {user: str(results.failed[user]) if user in results.failed else None for user in results}
 
     def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -433,7 +422,7 @@ class AccessCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the cluster.
         """
         asked = None if users is None else expect.texts(users, "users")
-        found = self._run("describe_user_scram_credentials", None, lambda it: describe_scram(it, asked))
+        found = self._run("describe_user_scram_credentials", None, describe_scram(asked))
         return {
             user.user: {
                 "error": user.error_message if user.error_code else None,

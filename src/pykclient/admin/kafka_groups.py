@@ -8,7 +8,7 @@ from typing import Any
 from pykclient import topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import Steps
 from pykclient.admin.cluster import broker_id_arguments
 from pykclient.admin.group_offsets import (
     alter_group_offsets,
@@ -20,7 +20,7 @@ from pykclient.admin.group_offsets import (
     reset_targets,
 )
 from pykclient.admin.groups import (
-    Classic,
+    Described,
     decoded,
     delete_groups,
     describe_classic_groups,
@@ -29,7 +29,7 @@ from pykclient.admin.groups import (
     remove_members,
 )
 from pykclient.admin.kafka_cluster import error_classes
-from pykclient.admin.plain import is_answer, kafka_python_name, plain, shown_error, with_operations
+from pykclient.admin.plain import answered, kafka_python_name, plain, shown_error, with_operations
 from pykclient.admin.transactions import (
     abort_spec,
     abort_transaction,
@@ -55,7 +55,7 @@ from pykclient.admin.values import (
     TransactionListing,
     TransactionState,
 )
-from pykclient.errors import GroupIdNotFoundError, KafkaError, NoError
+from pykclient.errors import GroupIdNotFoundError, KafkaError
 from pykclient.protocol.messages.describe_groups import DescribeGroupsResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
@@ -85,8 +85,7 @@ class GroupCalls(AdminBase):
         expect.flag(include_authorized_operations, "include_authorized_operations")
         groups = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
-        found = self._run("describe_groups", None, lambda it: describe_classic_groups(it, groups, broker))
-        results: Results[str, Classic] = found.map(lambda described: described.group)
+        results = answered(self._run("describe_groups", None, describe_classic_groups(groups, broker)))
         return {group: _described(group, results) for group in groups}
 
     def list_groups(
@@ -105,7 +104,7 @@ class GroupCalls(AdminBase):
         states_asked = expect.optional_items(states_filter, "states_filter", "states")
         states = [GroupState.build_from(state) for state in states_asked]
         types = [GroupType.build_from(kind) for kind in expect.optional_items(types_filter, "types_filter", "types")]
-        results = self._run("list_groups", None, lambda it: list_groups(it, brokers, states, types))
+        results = self._run("list_groups", None, list_groups(brokers, states, types))
         return [plain(group) for groups in results.all().values() for group in groups]
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
@@ -116,11 +115,8 @@ class GroupCalls(AdminBase):
         """
         groups = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("delete_groups", None, lambda it: delete_groups(it, groups, broker))
-        _raise_what_is_no_answer(results)
-        return {
-            group: kafka_python_name(results.failed[group]) if group in results.failed else "OK" for group in groups
-        }
+        failed = answered(self._run("delete_groups", None, delete_groups(groups, broker))).failed
+        return {group: kafka_python_name(failed[group]) if group in failed else "OK" for group in groups}
 
     def list_group_offsets(
         self, group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str
@@ -135,7 +131,7 @@ class GroupCalls(AdminBase):
             KafkaError: any other error of a group or partition.
         """
         specs = _group_specs(group_specs)
-        return self._run("list_group_offsets", None, lambda it: list_group_offsets(it, specs)).all()
+        return self._run("list_group_offsets", None, list_group_offsets(specs)).all()
 
     def alter_group_offsets(
         self,
@@ -153,8 +149,8 @@ class GroupCalls(AdminBase):
         group = expect.text(group_id, "group_id")
         wanted = new_offsets(offsets)
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("alter_group_offsets", None, lambda it: alter_group_offsets(it, group, wanted, broker))
-        return {tp: error or NoError for tp, error in error_classes(results.failed, wanted).items()}
+        results = self._run("alter_group_offsets", None, alter_group_offsets(group, wanted, broker))
+        return error_classes(results, wanted)
 
     def reset_group_offsets(
         self,
@@ -176,15 +172,13 @@ class GroupCalls(AdminBase):
         if not targets:
             return {}
 
-        def begin(
-            context: CallContext,
-        ) -> Operation[tuple[dict[TopicPartition, OffsetAndMetadata], Results[TopicPartition, None]]]:
-            offsets = yield from reset_offsets(context, group, targets)
-            return offsets, (yield from alter_group_offsets(context, group, offsets, broker))
+        def steps() -> Steps[tuple[dict[TopicPartition, OffsetAndMetadata], Results[TopicPartition, None]]]:
+            offsets = yield from reset_offsets(group, targets)
+            return offsets, (yield from alter_group_offsets(group, offsets, broker))
 
-        offsets, results = self._run("reset_group_offsets", None, begin)
-        classes = error_classes(results.failed, offsets)
-        return {tp: {"error": classes[tp] or NoError, "offset": offsets[tp].offset} for tp in offsets}
+        offsets, results = self._run("reset_group_offsets", None, steps())
+        classes = error_classes(results, offsets)
+        return {tp: {"error": classes[tp], "offset": offsets[tp].offset} for tp in offsets}
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
@@ -201,10 +195,8 @@ class GroupCalls(AdminBase):
         group = expect.text(group_id, "group_id")
         wanted = topic_names.partitions(partitions, "partitions")
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("delete_group_offsets", None, lambda it: delete_group_offsets(it, group, wanted, broker))
-        if results.error_of_all is not None:
-            raise results.error_of_all
-        return {tp: error or NoError for tp, error in error_classes(results.failed, wanted).items()}
+        results = self._run("delete_group_offsets", None, delete_group_offsets(group, wanted, broker))
+        return error_classes(results, wanted)
 
     def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
@@ -221,30 +213,19 @@ class GroupCalls(AdminBase):
         group = expect.text(group_id, "group_id")
         wanted = members_to_remove(members)
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("remove_group_members", None, lambda it: remove_members(it, group, wanted, broker))
-        if results.error_of_all is not None:
-            raise results.error_of_all
-        classes = error_classes(results.failed, wanted)
-        return {
-            member.member_id or member.group_instance_id or "": error or NoError for member, error in classes.items()
-        }
+        results = self._run("remove_group_members", None, remove_members(group, wanted, broker))
+        classes = error_classes(results, wanted)
+        return {member.member_id or member.group_instance_id or "": error for member, error in classes.items()}
 
 
 _group_specs = group_specs
 
 
-def _raise_what_is_no_answer(results: Results[Any, Any]) -> None:
-    for error in results.failed.values():
-        if not is_answer(error):
-            raise error
-
-
-def _described(group: str, results: Results[str, Classic]) -> dict[str, Any]:
+def _described(group: str, results: Results[str, Described]) -> dict[str, Any]:
     error = results.failed.get(group)
-    if error is not None and not is_answer(error):
-        raise error
-    found = results.succeeded.get(group)
-    if found is None:
+    if group in results.succeeded:
+        found = results.succeeded[group].group
+    else:
         found = DescribeGroupsResponse.DescribedGroup(
             group_id=group, group_state="Dead" if isinstance(error, GroupIdNotFoundError) else ""
         )
@@ -280,7 +261,7 @@ class TransactionCalls(AdminBase):
         """
         brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
         wanted = transaction_filter(producer_id_filters, state_filters, duration_filter_ms, transactional_id_pattern)
-        return self._run("list_transactions", None, lambda it: list_transactions(it, brokers, wanted)).all()
+        return self._run("list_transactions", None, list_transactions(brokers, wanted)).all()
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Describe transactions by their transactional ids.
@@ -291,7 +272,7 @@ class TransactionCalls(AdminBase):
             KafkaError: any other error of an id.
         """
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return self._run("describe_transactions", None, lambda it: describe_transactions(it, ids)).all()
+        return self._run("describe_transactions", None, describe_transactions(ids)).all()
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
@@ -305,7 +286,7 @@ class TransactionCalls(AdminBase):
         """
         wanted = topic_names.partitions(partitions, "partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
-        return self._run("describe_producers", None, lambda it: describe_producers(it, wanted, broker)).all()
+        return self._run("describe_producers", None, describe_producers(wanted, broker)).all()
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> None:
         """Abort a producer's hanging transaction on one partition.
@@ -316,7 +297,7 @@ class TransactionCalls(AdminBase):
             KafkaError: any other error of the partition.
         """
         wanted = abort_spec(spec)
-        self._run("abort_transaction", None, lambda it: abort_transaction(it, wanted)).all()
+        self._run("abort_transaction", None, abort_transaction(wanted)).all()
 
     def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
         """Commit or abort a transaction that its producer left open by ``KafkaProducer.close(keep_transaction=True)``.
@@ -335,7 +316,7 @@ class TransactionCalls(AdminBase):
         id = expect.text(transactional_id, "transactional_id")
         ends = open_transactions_argument({id: (producer_id, epoch)})
         is_commit = expect.flag(commit, "commit")
-        self._run("end_transaction", None, lambda it: end_transactions(it, ends, is_commit)).all()
+        self._run("end_transaction", None, end_transactions(ends, is_commit)).all()
 
     def find_hanging_transactions(
         self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900000
@@ -347,7 +328,5 @@ class TransactionCalls(AdminBase):
         brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
         most_ms = expect.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
         wall_ms = self._components.clock.wall_ms()
-        found = self._run(
-            "find_hanging_transactions", None, lambda it: hanging_transactions(it, brokers, most_ms, wall_ms)
-        )
+        found = self._run("find_hanging_transactions", None, hanging_transactions(brokers, most_ms, wall_ms))
         return [dict(as_kafka_python(transaction)) for transaction in found]

@@ -9,8 +9,8 @@ from uuid import UUID
 from pykclient import errors, topic_names
 from pykclient.admin import expect
 from pykclient.admin.admin_base import AdminBase
-from pykclient.admin.admin_calls import CallContext, Operation
-from pykclient.admin.api import error_of
+from pykclient.admin.admin_calls import Steps
+from pykclient.admin.api import item_error
 from pykclient.admin.kafka_cluster import error_classes
 from pykclient.admin.partitions import (
     alter_reassignments,
@@ -46,7 +46,7 @@ from pykclient.admin.values import (
     OffsetSpec,
     Results,
 )
-from pykclient.errors import BrokerError, IllegalArgumentError, KafkaError, KafkaTimeoutError
+from pykclient.errors import BrokerError, IllegalArgumentError, KafkaError, KafkaTimeoutError, NoError
 from pykclient.protocol.messages.create_partitions import CreatePartitionsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsResponse
@@ -112,7 +112,7 @@ class TopicCalls(AdminBase):
         if is_trial and waits:
             raise IllegalArgumentError("with validate_only there is nothing to wait for: leave out wait_for_metadata")
         creatable = creatable_topics(new_topics)
-        results = self._run("create_topics", timeout_ms, lambda context: create_topics(context, creatable, is_trial))
+        results = self._run("create_topics", timeout_ms, create_topics(creatable, is_trial))
         raise_first(results, also_broker_errors=raises)
         if waits:
             self.wait_for_topics(list(creatable))
@@ -140,7 +140,7 @@ class TopicCalls(AdminBase):
         end_ms = clock.now_ms() + expect.number(timeout_ms, "timeout_ms")
         while names:
             missing: dict[str, str] = {}
-            found = self._run("wait_for_topics", timeout_ms, lambda context: describe_topics(context, names))
+            found = self._run("wait_for_topics", timeout_ms, describe_topics(names))
             for name in names:
                 if name in found.failed:
                     missing[name] = str(found.failed[name])
@@ -174,7 +174,7 @@ class TopicCalls(AdminBase):
         """
         keys = topic_keys(topics)
         raises = expect.flag(raise_errors, "raise_errors")
-        results = self._run("delete_topics", timeout_ms, lambda context: delete_topics(context, keys))
+        results = self._run("delete_topics", timeout_ms, delete_topics(keys))
         raise_first(results, also_broker_errors=raises)
         found = []
         for key in keys:
@@ -191,13 +191,13 @@ class TopicCalls(AdminBase):
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics that this client may describe."""
-        response = self._run("list_topics", None, lambda context: all_metadata(context, "list_topics"))
+        response = self._run("list_topics", None, all_metadata("list_topics"))
         return [topic.name for topic in response.topics if topic.name is not None]
 
     def describe_topics(self, topics: Iterable[str | UUID] | None = None) -> list[dict[str, Any]]:
         """Return a dict for each topic (default: all), given by name or id. A topic's error is in its dict."""
         keys = None if topics is None else topic_keys(topics)
-        response = self._run("describe_topics", None, lambda context: all_metadata(context, "describe_topics", keys))
+        response = self._run("describe_topics", None, all_metadata("describe_topics", keys))
         return [with_operations(plain(topic)) for topic in response.topics]
 
     def create_partitions(
@@ -220,11 +220,7 @@ class TopicCalls(AdminBase):
         wanted = new_partitions(topic_partitions)
         is_trial = expect.flag(validate_only, "validate_only")
         raises = expect.flag(raise_errors, "raise_errors")
-
-        def begin(context: CallContext) -> Operation[Results[str, Any]]:
-            return create_partitions(context, wanted, is_trial)
-
-        results = self._run("create_partitions", timeout_ms, begin)
+        results = self._run("create_partitions", timeout_ms, create_partitions(wanted, is_trial))
         raise_first(results, also_broker_errors=raises)
         return CreatePartitionsResponse(
             results=[
@@ -264,7 +260,7 @@ class PartitionCalls(AdminBase):
         """
         offsets = offsets_to_delete_before(records_to_delete)
         leader = None if partition_leader_id is None else expect.number(partition_leader_id, "partition_leader_id")
-        results = self._run("delete_records", timeout_ms, lambda it: delete_records(it, offsets, leader))
+        results = self._run("delete_records", timeout_ms, delete_records(offsets, leader))
         if len(results.failed) > 1:
             told = ", ".join(f"{tp}: {type(error).__name__}: {error}" for tp, error in results.failed.items())
             raise BrokerError(f"records of {len(results.failed)} partitions could not be deleted: {told}")
@@ -291,14 +287,14 @@ class PartitionCalls(AdminBase):
         kind = ElectionType.build_from(election_type)
         raises = expect.flag(raise_errors, "raise_errors")
 
-        def begin(context: CallContext) -> Operation[ElectLeadersResponse]:
-            partitions = yield from partitions_by_topic(context, topic_partitions)
-            return (yield from elect_leaders(context, kind, partitions))
+        def steps() -> Steps[ElectLeadersResponse]:
+            partitions = yield from partitions_by_topic(topic_partitions)
+            return (yield from elect_leaders(kind, partitions))
 
-        response = self._run("elect_leaders", timeout_ms, begin)
+        response = self._run("elect_leaders", timeout_ms, steps())
         for topic in response.replica_election_results if raises else ():
             for result in topic.partition_result:
-                error = error_of(result.error_code, result.error_message)
+                error = item_error(result)
                 if error is not None and not isinstance(error, errors.ElectionNotNeededError):
                     raise error
         return response
@@ -316,10 +312,9 @@ class PartitionCalls(AdminBase):
             KafkaError: an error of the whole request, such as a timeout.
         """
         replicas = new_replicas(reassignments)
-        results = self._run("alter_partition_reassignments", timeout_ms, lambda it: alter_reassignments(it, replicas))
-        if results.error_of_all is not None:
-            raise results.error_of_all
-        return error_classes(results.failed, replicas)
+        results = self._run("alter_partition_reassignments", timeout_ms, alter_reassignments(replicas))
+        classes = error_classes(results, replicas)
+        return {tp: None if error is NoError else error for tp, error in classes.items()}
 
     def list_partition_reassignments(
         self,
@@ -331,14 +326,14 @@ class PartitionCalls(AdminBase):
         Each is a dict of the lists ``replicas``, ``adding_replicas`` and ``removing_replicas``.
         """
 
-        def begin(context: CallContext) -> Operation[ListPartitionReassignmentsResponse]:
+        def steps() -> Steps[ListPartitionReassignmentsResponse]:
             if topic_partitions is None or isinstance(topic_partitions, Mapping):
-                partitions = yield from partitions_by_topic(context, topic_partitions)
+                partitions = yield from partitions_by_topic(topic_partitions)
             else:
                 partitions = by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
-            return (yield from list_reassignments(context, partitions))
+            return (yield from list_reassignments(partitions))
 
-        response = self._run("list_partition_reassignments", timeout_ms, begin)
+        response = self._run("list_partition_reassignments", timeout_ms, steps())
         return {
             TopicPartition(topic.name, partition.partition_index): {
                 "replicas": partition.replicas,
@@ -368,9 +363,7 @@ class PartitionCalls(AdminBase):
                 expect.text(given.get("topic_name"), "topic_name of cursor"),
                 expect.number(given.get("partition_index"), "partition_index of cursor"),
             )
-        response = self._run(
-            "describe_topic_partitions", None, lambda it: describe_topic_partitions(it, names, limit, place)
-        )
+        response = self._run("describe_topic_partitions", None, describe_topic_partitions(names, limit, place))
         found: dict[str, Any] = plain(response)
         del found["throttle_time_ms"]
         for topic, described in zip(found["topics"], response.topics, strict=True):
@@ -396,7 +389,7 @@ class PartitionCalls(AdminBase):
         """
         specs = offset_specs(topic_partition_specs)
         level = IsolationLevel.build_from(isolation_level)
-        results = self._run("list_partition_offsets", timeout_ms, lambda it: list_offsets(it, specs, level))
+        results = self._run("list_partition_offsets", timeout_ms, list_offsets(specs, level))
         return {
             tp: OffsetAndTimestamp(found.offset, found.timestamp, _epoch(found.leader_epoch))
             for tp, found in results.all().items()

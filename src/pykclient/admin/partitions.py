@@ -1,28 +1,30 @@
-"""Records, offsets, leaders and replicas of partitions: operations."""
+"""Records, offsets, leaders and replicas of partitions: the steps of their methods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pykclient import errors, topic_names
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import Steps, ask, run
 from pykclient.admin.api import (
-    ItemsHandler,
+    AdminApiHandler,
+    Answers,
     LookupStrategy,
     PartitionLeaderStrategy,
-    QuestionHandler,
+    VersionedBuilder,
     checked,
-    error_of,
+    item_error,
+    nothing,
     to_controller,
+    whole,
 )
 from pykclient.admin.descriptions import PartitionReassignment
 from pykclient.admin.topics import all_metadata
 from pykclient.admin.values import ElectionType, IsolationLevel, OffsetSpec, Results
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.protocol.message import Request
 from pykclient.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
 from pykclient.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
@@ -49,8 +51,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def delete_records(
-    context: CallContext, offsets: Mapping[TopicPartition, int], leader_id: int | None = None
-) -> Operation[Results[TopicPartition, Any]]:
+    offsets: Mapping[TopicPartition, int], leader_id: int | None = None
+) -> Steps[Results[TopicPartition, Any]]:
     """Delete the records before an offset in each partition, at ``leader_id`` or at the leaders."""
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> DeleteRecordsRequest:
@@ -70,18 +72,23 @@ def delete_records(
             timeout_ms=timeout_ms,
         )
 
-    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
-        "delete_records", leaders(leader_id), request, _partition_answers
+    return run(
+        AdminApiHandler("delete_records", leaders(leader_id), request, by_partition("topics", whole)), list(offsets)
     )
-    return (yield from context.run(handler, list(offsets)))
 
 
-def _partition_answers(
-    _keys: Sequence[TopicPartition], response: Any
-) -> Iterator[tuple[TopicPartition, KafkaError | None, Any]]:
-    for topic in response.topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition.partition_index), error_of(partition.error_code), partition
+def by_partition(
+    field: str, read: Callable[[Any], Any] = nothing
+) -> Callable[[Sequence[TopicPartition], Any], Answers[TopicPartition]]:
+    """Return the answers in the topics of a response, which are in ``field``: what ``read`` makes of a partition."""
+
+    def answers(_keys: Sequence[TopicPartition], response: Any) -> Answers[TopicPartition]:
+        for topic in getattr(response, field):
+            name = topic.name if hasattr(topic, "name") else topic.topic_name
+            for partition in topic.partitions:
+                yield TopicPartition(name, partition.partition_index), item_error(partition), read(partition)
+
+    return answers
 
 
 def leaders(leader_id: int | None) -> LookupStrategy[TopicPartition]:
@@ -120,26 +127,24 @@ _FIRST_VERSION_WITH_ISOLATION = 2
 _NO_REPLICA = -1
 
 
-class _ListOffsetsBuilder(RequestBuilder):
-    __slots__ = ("_needed",)
+def _list_offsets_builder(message: ListOffsetsRequest, specs: Iterable[int]) -> RequestBuilder:
+    needed = max(_FIRST_VERSIONS.get(spec, 1) for spec in specs)
+    if message.isolation_level:
+        needed = max(needed, _FIRST_VERSION_WITH_ISOLATION)
 
-    def __init__(self, message: ListOffsetsRequest, specs: Iterable[int]) -> None:
-        super().__init__(message)
-        self._needed = max((_FIRST_VERSIONS.get(spec, 1) for spec in specs), default=1)
-        if message.isolation_level:
-            self._needed = max(self._needed, _FIRST_VERSION_WITH_ISOLATION)
-
-    def build(self, version: int) -> Request:
-        if version < self._needed:
+    def of_version(version: int) -> ListOffsetsRequest:
+        if version < needed:
             raise UnsupportedVersionError(
-                f"the wanted offsets need version {self._needed} of ListOffsets; the broker has version {version}"
+                f"the wanted offsets need version {needed} of ListOffsets; the broker has version {version}"
             )
-        return self.message
+        return message
+
+    return VersionedBuilder(message, of_version)
 
 
 def list_offsets(
-    context: CallContext, specs: Mapping[TopicPartition, int], isolation_level: IsolationLevel
-) -> Operation[Results[TopicPartition, ListOffsetsResponse.ListOffsetsPartitionResponse]]:
+    specs: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> Steps[Results[TopicPartition, ListOffsetsResponse.ListOffsetsPartitionResponse]]:
     """Look up an offset in each partition by a time in milliseconds, or by an OffsetSpec."""
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> RequestBuilder:
@@ -160,12 +165,12 @@ def list_offsets(
             ],
             timeout_ms=timeout_ms,
         )
-        return _ListOffsetsBuilder(message, [specs[key] for key in keys])
+        return _list_offsets_builder(message, [specs[key] for key in keys])
 
-    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
-        "list_partition_offsets", PartitionLeaderStrategy(), request, _partition_answers
+    return run(
+        AdminApiHandler("list_partition_offsets", PartitionLeaderStrategy(), request, by_partition("topics", whole)),
+        list(specs),
     )
-    return (yield from context.run(handler, list(specs)))
 
 
 def offset_specs(values: object) -> dict[TopicPartition, int]:
@@ -187,11 +192,11 @@ def offset_specs(values: object) -> dict[TopicPartition, int]:
 
 
 def elect_leaders(
-    context: CallContext, election_type: ElectionType, partitions: Mapping[str, Sequence[int]] | None
-) -> Operation[ElectLeadersResponse]:
+    election_type: ElectionType, partitions: Mapping[str, Sequence[int]] | None
+) -> Steps[ElectLeadersResponse]:
     """Elect leaders for the given partitions, or for all (None). The response has an error per partition."""
 
-    def request(timeout_ms: int) -> RequestBuilder:
+    def request(_keys: Sequence[None], timeout_ms: int) -> RequestBuilder:
         message = ElectLeadersRequest(
             election_type=election_type.value,
             topic_partitions=None
@@ -205,17 +210,16 @@ def elect_leaders(
         return RequestBuilder(message, min_version=0 if election_type is ElectionType.PREFERRED else 1)
 
     def read(response: ElectLeadersResponse) -> ElectLeadersResponse:
-        checked(response.error_code)
         for topic in response.replica_election_results:
             for partition in topic.partition_result:
                 if partition.error_code == errors.NotControllerError.code:  # how the first version says it
-                    checked(partition.error_code)
+                    checked(partition)
         return response
 
-    return (yield from context.ask(QuestionHandler("elect_leaders", to_controller(), request, read)))
+    return ask("elect_leaders", to_controller(), request, read)
 
 
-def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[str, list[int]] | None]:
+def partitions_by_topic(values: object) -> Steps[dict[str, list[int]] | None]:
     """Return partitions by topic: as given, or all of the named topics. None is for all topics.
 
     Raises:
@@ -233,32 +237,22 @@ def partitions_by_topic(context: CallContext, values: object) -> Operation[dict[
             for topic, partitions in values.items()
         }
     names = expect.texts(values, "topic_partitions")
-    metadata = yield from all_metadata(context, "describe_topics", names)
+    metadata = yield from all_metadata("describe_topics", names)
     found = {}
     for topic in metadata.topics:
-        error = error_of(topic.error_code)
+        error = item_error(topic)
         if error is not None:
             raise type(error)(f"topic {topic.name!r}: {error}")
         found[topic.name or ""] = sorted(partition.partition_index for partition in topic.partitions)
     return found
 
 
-def partition_errors(
-    topics: Iterable[tuple[str, Iterable[Any]]],
-) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-    """Yield each partition of a response with its error and, if there is one, its message."""
-    for name, parts in topics:
-        for part in parts:
-            error = error_of(part.error_code, getattr(part, "error_message", None))
-            yield TopicPartition(name, part.partition_index), error, None
-
-
 # --- reassignments ---
 
 
 def alter_reassignments(
-    context: CallContext, replicas: Mapping[TopicPartition, list[int] | None], may_change_count: bool = True
-) -> Operation[Results[TopicPartition, None]]:
+    replicas: Mapping[TopicPartition, list[int] | None], may_change_count: bool = True
+) -> Steps[Results[TopicPartition, None]]:
     """Start to move partitions to other brokers; None cancels a move in progress.
 
     Without ``may_change_count``, a move to more or fewer brokers is refused (KIP-860).
@@ -282,16 +276,12 @@ def alter_reassignments(
             ],
         )
 
-    def answers(
-        _keys: Sequence[TopicPartition], response: Any
-    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
-        checked(response.error_code, response.error_message)
-        return partition_errors((topic.name, topic.partitions) for topic in response.responses)
-
-    handler: ItemsHandler[TopicPartition, Any] = ItemsHandler(
-        "alter_partition_reassignments", to_controller(or_quorum=True), request, answers
+    return run(
+        AdminApiHandler(
+            "alter_partition_reassignments", to_controller(or_quorum=True), request, by_partition("responses")
+        ),
+        list(replicas),
     )
-    return (yield from context.run(handler, list(replicas)))
 
 
 def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
@@ -309,12 +299,10 @@ def new_replicas(values: object) -> dict[TopicPartition, list[int] | None]:
     return found
 
 
-def list_reassignments(
-    context: CallContext, partitions: Mapping[str, Sequence[int]] | None
-) -> Operation[ListPartitionReassignmentsResponse]:
+def list_reassignments(partitions: Mapping[str, Sequence[int]] | None) -> Steps[ListPartitionReassignmentsResponse]:
     """Return the moves in progress, for some partitions or for all."""
 
-    def request(timeout_ms: int) -> ListPartitionReassignmentsRequest:
+    def request(_keys: Sequence[None], timeout_ms: int) -> ListPartitionReassignmentsRequest:
         return ListPartitionReassignmentsRequest(
             timeout_ms=timeout_ms,
             topics=None
@@ -327,15 +315,7 @@ def list_reassignments(
             ],
         )
 
-    def read(response: ListPartitionReassignmentsResponse) -> ListPartitionReassignmentsResponse:
-        checked(response.error_code, response.error_message)
-        return response
-
-    return (
-        yield from context.ask(
-            QuestionHandler("list_partition_reassignments", to_controller(or_quorum=True), request, read)
-        )
-    )
+    return ask("list_partition_reassignments", to_controller(or_quorum=True), request)
 
 
 # --- typed results ---
@@ -347,7 +327,7 @@ def elected(response: ElectLeadersResponse, *, leave_out_unneeded: bool) -> Resu
     for topic in response.replica_election_results:
         for partition in topic.partition_result:
             tp = TopicPartition(topic.topic, partition.partition_id)
-            error = error_of(partition.error_code, partition.error_message)
+            error = item_error(partition)
             if error is None:
                 results.succeeded[tp] = None
             elif not (leave_out_unneeded and isinstance(error, errors.ElectionNotNeededError)):

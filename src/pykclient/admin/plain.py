@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pykclient import errors
-from pykclient.admin.values import authorized_operations
+from pykclient.admin.values import Results, authorized_operations
 from pykclient.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from pykclient.protocol.message import ZERO_UUID, Message
 
+K = TypeVar("K")
+V = TypeVar("V")
 _BIT_FIELDS = {"authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"}
 
 
@@ -44,6 +46,18 @@ def kafka_python_name(error: KafkaError) -> str:
         if name != type(error).__name__ and getattr(errors, name, None) is type(error):
             return name
     return type(error).__name__
+
+
+def answered(results: Results[K, V]) -> Results[K, V]:
+    """Return the results.
+
+    Raises:
+        KafkaError: the first error that no broker has reported for an item.
+    """
+    for error in results.failed.values():
+        if not is_answer(error):
+            raise error
+    return results
 
 
 def is_answer(error: KafkaError) -> bool:

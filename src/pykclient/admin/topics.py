@@ -1,4 +1,4 @@
-"""Topics and their partitions: handlers and operations."""
+"""Topics and their partitions: the steps of their methods."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from uuid import UUID
 
 from pykclient import errors
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
-from pykclient.admin.api import AdminApiHandler, QuestionHandler, error_of, to_any_broker, to_controller
+from pykclient.admin.admin_calls import Steps, ask, run
+from pykclient.admin.api import (
+    AdminApiHandler,
+    Answers,
+    ErrorTypes,
+    VersionedBuilder,
+    item_error,
+    to_any_broker,
+    to_controller,
+)
 from pykclient.admin.descriptions import ConfigEntry, CreatedTopic, PartitionDescription, TopicDescription
 from pykclient.admin.values import ConfigSourceType, NewPartitions, NewTopic, Results, authorized_operations
 from pykclient.errors import IllegalArgumentError, KafkaError, RemoteProtocolError, UnsupportedVersionError
@@ -48,25 +56,6 @@ _REPEATED_FROM_MS = 50
 # --- creating --------------------------------------------------------------------------------------------------------
 
 
-class _CreateTopicsBuilder(RequestBuilder):
-    """Refuses what old brokers would misunderstand."""
-
-    __slots__ = ("_topics",)
-
-    def __init__(self, message: CreateTopicsRequest) -> None:
-        super().__init__(message)
-        self._topics = message.topics
-
-    def build(self, version: int) -> Request:
-        if version < _DEFAULTS_FROM and any(
-            not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor) for topic in self._topics
-        ):
-            raise UnsupportedVersionError(
-                "brokers before Kafka 2.4 have no defaults for num_partitions and replication_factor: give both"
-            )
-        return self.message
-
-
 def _maybe_ours(error: KafkaError, latency_ms: int, outcome: str) -> KafkaError:
     """Return an error that a broker's own repetition of the request can cause, with a text that says so.
 
@@ -81,31 +70,10 @@ def _maybe_ours(error: KafkaError, latency_ms: int, outcome: str) -> KafkaError:
     )
 
 
-class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTopicResult"]):
-    """Creates topics. Those in ``found`` exist, perhaps from an attempt whose response was lost."""
+class _CreateTopicsHandler(AdminApiHandler[str, _Created]):
+    """Explains that a topic that exists may be the one that this call has created."""
 
-    __slots__ = ("_topics", "_validate_only", "found")
-
-    def __init__(self, topics: Mapping[str, CreateTopicsRequest.CreatableTopic], validate_only: bool) -> None:
-        super().__init__("create_topics", to_controller())
-        self._topics = topics
-        self._validate_only = validate_only
-        self.found: dict[str, KafkaError] = {}
-
-    def request(self, keys: Sequence[str], timeout_ms: int) -> RequestBuilder:
-        topics = [self._topics[name] for name in keys]
-        return _CreateTopicsBuilder(
-            CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=self._validate_only)
-        )
-
-    def answers(
-        self, keys: Sequence[str], response: CreateTopicsResponse
-    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
-        for topic in response.topics:
-            error = error_of(topic.error_code, topic.error_message)
-            if isinstance(error, errors.TopicExistsError) and topic.name in self.uncertain:
-                self.found[topic.name] = error
-            yield topic.name, error, topic
+    __slots__ = ()
 
     def _about(self, key: str, error: KafkaError) -> KafkaError:
         error = super()._about(key, error)
@@ -114,22 +82,43 @@ class CreateTopicsHandler(AdminApiHandler[str, "CreateTopicsResponse.CreatableTo
         return _maybe_ours(error, self.latency_ms, "the topic may be the one that this call has created")
 
 
-def create_topics(
-    context: CallContext, topics: Mapping[str, CreateTopicsRequest.CreatableTopic], validate_only: bool
-) -> Operation[Results[str, _Created]]:
+def create_topics(topics: Mapping[str, _Topic], validate_only: bool) -> Steps[Results[str, _Created]]:
     """Create topics.
 
     If the connection is lost before the response, the request is sent again, and may then find the topic that it has
     created itself. Such a topic counts as created if it is as it was asked for.
     """
-    handler = CreateTopicsHandler(topics, validate_only)
-    results = yield from context.run(handler, topics)
-    if handler.found:
-        described = yield from context.run(_AwaitTopicsHandler(), list(handler.found))
-        for name in handler.found:
-            if name in described.succeeded and (own := _as_created(topics[name], described.succeeded[name])):
-                results.failed.pop(name, None)
-                results.succeeded[name] = own
+    found: dict[str, KafkaError] = {}  # topics that exist, perhaps from an attempt whose response was lost
+
+    def request(keys: Sequence[str], timeout_ms: int) -> RequestBuilder:
+        wanted = [topics[name] for name in keys]
+        message = CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+
+        def of_version(version: int) -> CreateTopicsRequest:
+            if version < _DEFAULTS_FROM and any(
+                not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor) for topic in wanted
+            ):
+                raise UnsupportedVersionError(
+                    "brokers before Kafka 2.4 have no defaults for num_partitions and replication_factor: give both"
+                )
+            return message
+
+        return VersionedBuilder(message, of_version)
+
+    def answers(_keys: Sequence[str], response: CreateTopicsResponse) -> Answers[str]:
+        for topic in response.topics:
+            error = item_error(topic)
+            if isinstance(error, errors.TopicExistsError) and topic.name in handler.uncertain:
+                found[topic.name] = error
+            yield topic.name, error, topic
+
+    handler = _CreateTopicsHandler("create_topics", to_controller(), request, answers)
+    results = yield from run(handler, topics)
+    described = yield from run(_await_topics(), list(found))
+    for name in found:
+        if name in described.succeeded and (own := _as_created(topics[name], described.succeeded[name])):
+            results.failed.pop(name, None)
+            results.succeeded[name] = own
     return results
 
 
@@ -249,59 +238,58 @@ def _asked(kind: Any, key: TopicKey) -> Any:
     return kind(topic_id=key, name=None) if isinstance(key, UUID) else kind(name=key)
 
 
-class _DeleteTopicsBuilder(RequestBuilder):
-    __slots__ = ("_keys", "_timeout_ms")
-
-    def __init__(self, keys: Sequence[TopicKey], timeout_ms: int) -> None:
-        super().__init__(DeleteTopicsRequest())
-        self._keys = keys
-        self._timeout_ms = timeout_ms
-
-    def build(self, version: int) -> Request:
-        if version >= _IDS_FROM:
-            states = [_asked(_State, key) for key in self._keys]
-            return DeleteTopicsRequest(topics=states, timeout_ms=self._timeout_ms)
-        names = [key for key in self._keys if isinstance(key, str)]
-        if len(names) < len(self._keys):
-            raise UnsupportedVersionError("brokers before Kafka 2.8 cannot delete topics by id")
-        return DeleteTopicsRequest(topic_names=names, timeout_ms=self._timeout_ms)
-
-
-class DeleteTopicsHandler(AdminApiHandler[TopicKey, "DeleteTopicsResponse.DeletableTopicResult"]):
+class DeleteTopicsHandler(AdminApiHandler[TopicKey, _Deleted]):
     """Deletes topics by name or id.
 
     One that an earlier attempt may have deleted, and that is gone, counts as deleted.
     """
 
+    __slots__ = ()
+
     def __init__(self) -> None:
-        super().__init__("delete_topics", to_controller())
+        super().__init__("delete_topics", to_controller(), _delete_request, self._deleted)
 
-    def request(self, keys: Sequence[TopicKey], timeout_ms: int) -> RequestBuilder:
-        return _DeleteTopicsBuilder(keys, timeout_ms)
-
-    def answers(
-        self, keys: Sequence[TopicKey], response: DeleteTopicsResponse
-    ) -> Iterator[tuple[TopicKey, KafkaError | None, Any]]:
-        asked = set(keys)
-        for topic in response.responses:
-            key: TopicKey = topic.name if topic.name is not None and topic.name in asked else topic.topic_id
-            error = error_of(topic.error_code, topic.error_message)
-            gone = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
-            if isinstance(error, gone) and key in self.uncertain:
+    def _deleted(self, keys: Sequence[TopicKey], response: DeleteTopicsResponse) -> Answers[TopicKey]:
+        for key, topic in _told(keys, response.responses):
+            error = item_error(topic)
+            if isinstance(error, _GONE) and key in self.uncertain:
                 yield key, None, _Deleted(name=topic.name, topic_id=topic.topic_id, error_message=None)
             else:
                 yield key, error, topic
 
     def _about(self, key: TopicKey, error: KafkaError) -> KafkaError:
         error = super()._about(key, error)
-        if not isinstance(error, (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)):
+        if not isinstance(error, _GONE):
             return error
         return _maybe_ours(error, self.latency_ms, "this call may have deleted the topic")
 
 
-def delete_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, _Deleted]]:
+_GONE = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
+
+
+def _delete_request(keys: Sequence[TopicKey], timeout_ms: int) -> RequestBuilder:
+    def of_version(version: int) -> DeleteTopicsRequest:
+        if version >= _IDS_FROM:
+            states = [_asked(_State, key) for key in keys]
+            return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
+        names = [key for key in keys if isinstance(key, str)]
+        if len(names) < len(keys):
+            raise UnsupportedVersionError("brokers before Kafka 2.8 cannot delete topics by id")
+        return DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+
+    return VersionedBuilder(DeleteTopicsRequest(), of_version)
+
+
+def _told(keys: Sequence[TopicKey], topics: Iterable[Any]) -> Iterator[tuple[TopicKey, Any]]:
+    """Yield the topics of a response with the names or ids that they were asked for by."""
+    asked = set(keys)
+    for topic in topics:
+        yield topic.name if topic.name is not None and topic.name in asked else topic.topic_id, topic
+
+
+def delete_topics(topics: Sequence[TopicKey]) -> Steps[Results[TopicKey, _Deleted]]:
     """Delete topics, by name or by id."""
-    return (yield from context.run(DeleteTopicsHandler(), topics))
+    return run(DeleteTopicsHandler(), topics)
 
 
 def topic_keys(topics: object, what: str = "topics") -> list[TopicKey]:
@@ -340,57 +328,38 @@ class _DescribeTopicsBuilder(MetadataRequestBuilder):
         )
 
 
-class MetadataHandler(AdminApiHandler[None, MetadataResponse]):
-    """Requests the metadata of all topics (None), or of topics by name or id, from any broker."""
-
-    __slots__ = ("_topics",)
-
-    def __init__(self, name: str, topics: Sequence[TopicKey] | None) -> None:
-        super().__init__(name, to_any_broker())
-        self._topics = topics
-
-    def request(self, keys: Sequence[None], timeout_ms: int) -> RequestBuilder:
-        if self._topics is None:
-            return _DescribeTopicsBuilder(MetadataRequest(topics=None, allow_auto_topic_creation=True))
-        topics = [_asked(_Asked, key) for key in self._topics]
-        return _DescribeTopicsBuilder(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
-
-    def answers(
-        self, keys: Sequence[None], response: MetadataResponse
-    ) -> Iterable[tuple[None, KafkaError | None, MetadataResponse]]:
-        return [(key, error_of(response.error_code), response) for key in keys]
+def _metadata_request(topics: Sequence[TopicKey] | None) -> RequestBuilder:
+    """Return the request for the metadata of all topics (None), or of topics by name or id."""
+    if topics is None:
+        return _DescribeTopicsBuilder(MetadataRequest(topics=None, allow_auto_topic_creation=True))
+    asked = [_asked(_Asked, key) for key in topics]
+    return _DescribeTopicsBuilder(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
 
 
-class DescribeTopicsHandler(AdminApiHandler[TopicKey, MetadataTopic]):
-    """Describes topics by name or by id."""
-
-    def __init__(self) -> None:
-        super().__init__("describe_topics", to_any_broker())
-
-    def request(self, keys: Sequence[TopicKey], timeout_ms: int) -> RequestBuilder:
-        return MetadataHandler(self.name, keys).request((), timeout_ms)
-
-    def answers(
-        self, keys: Sequence[TopicKey], response: MetadataResponse
-    ) -> Iterator[tuple[TopicKey, KafkaError | None, Any]]:
-        asked = set(keys)
-        for topic in response.topics:
-            key: TopicKey = topic.name if topic.name is not None and topic.name in asked else topic.topic_id
-            yield key, topic_error(topic, key), topic
+def _described(keys: Sequence[TopicKey], response: MetadataResponse) -> Answers[TopicKey]:
+    for key, topic in _told(keys, response.topics):
+        yield key, topic_error(topic, key), topic
 
 
-class _AwaitTopicsHandler(DescribeTopicsHandler):
-    """Describes topics that exist, according to the controller: a broker that does not know one is behind."""
+def _describe_handler(retried: ErrorTypes = ()) -> AdminApiHandler[Any, MetadataTopic]:
+    return AdminApiHandler(
+        "describe_topics", to_any_broker(), lambda keys, _timeout_ms: _metadata_request(keys), _described, retried
+    )
 
-    __slots__ = ()
 
-    RETRIED = (errors.UnknownTopicOrPartitionError,)
-    MAX_UNKNOWN_TOPIC_ATTEMPTS = 1 << 30
+def _await_topics() -> AdminApiHandler[Any, MetadataTopic]:
+    """Return the call that describes topics which exist, according to the controller.
+
+    A broker that does not know one is behind.
+    """
+    handler = _describe_handler(retried=(errors.UnknownTopicOrPartitionError,))
+    handler.max_unknown_topic_attempts = 1 << 30
+    return handler
 
 
 def topic_error(topic: Any, key: TopicKey) -> KafkaError | None:
     """Return the error of a topic in a response, or None. Its text names the topic."""
-    error = error_of(topic.error_code)
+    error = item_error(topic)
     if error is None or isinstance(error, errors.LeaderNotAvailableError):
         return None  # of some of its partitions
     messages: dict[type[KafkaError], str] = {
@@ -403,16 +372,14 @@ def topic_error(topic: Any, key: TopicKey) -> KafkaError | None:
     return error if message is None else type(error)(message)
 
 
-def describe_topics(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, MetadataTopic]]:
+def describe_topics(topics: Sequence[TopicKey]) -> Steps[Results[TopicKey, MetadataTopic]]:
     """Describe topics as any broker knows them."""
-    return (yield from context.run(DescribeTopicsHandler(), topics))
+    return run(_describe_handler(), topics)
 
 
-def all_metadata(
-    context: CallContext, name: str, topics: Sequence[TopicKey] | None = None
-) -> Operation[MetadataResponse]:
+def all_metadata(name: str, topics: Sequence[TopicKey] | None = None) -> Steps[MetadataResponse]:
     """Return the metadata of the cluster with all topics (None) or some of them, and topics' errors."""
-    return (yield from context.ask(MetadataHandler(name, topics)))
+    return ask(name, to_any_broker(), _metadata_request(topics))
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -425,53 +392,39 @@ class NewPartitionsOf(NamedTuple):
     assignments: list[list[int]] | None = None
 
 
-class CreatePartitionsHandler(AdminApiHandler[str, "CreatePartitionsResponse.CreatePartitionsTopicResult"]):
-    """Adds partitions to topics."""
-
-    __slots__ = ("_topics", "_validate_only")
-
-    def __init__(self, topics: Mapping[str, NewPartitionsOf], validate_only: bool) -> None:
-        super().__init__("create_partitions", to_controller())
-        self._topics = topics
-        self._validate_only = validate_only
-
-    def request(self, keys: Sequence[str], timeout_ms: int) -> Request:
-        topics = [
-            _Grown(
-                name=name,
-                count=self._topics[name].total,
-                assignments=None
-                if (assignments := self._topics[name].assignments) is None
-                else [_Assignment(broker_ids=brokers) for brokers in assignments],
-            )
-            for name in keys
-        ]
-        return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=self._validate_only)
-
-    def answers(
-        self, keys: Sequence[str], response: CreatePartitionsResponse
-    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
-        for result in response.results:
-            yield result.name, error_of(result.error_code, result.error_message), result
-
-
-def create_partitions(
-    context: CallContext, topics: Mapping[str, NewPartitionsOf], validate_only: bool
-) -> Operation[Results[str, Any]]:
+def create_partitions(topics: Mapping[str, NewPartitionsOf], validate_only: bool) -> Steps[Results[str, Any]]:
     """Add partitions to topics.
 
     After a lost response, a topic with the wanted number of partitions is a success.
     """
-    handler = CreatePartitionsHandler(topics, validate_only)
-    results = yield from context.run(handler, topics)
+
+    def request(keys: Sequence[str], timeout_ms: int) -> CreatePartitionsRequest:
+        wanted = [
+            _Grown(
+                name=name,
+                count=topics[name].total,
+                assignments=None
+                if (assignments := topics[name].assignments) is None
+                else [_Assignment(broker_ids=brokers) for brokers in assignments],
+            )
+            for name in keys
+        ]
+        return CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+
+    def answers(_keys: Sequence[str], response: CreatePartitionsResponse) -> Answers[str]:
+        for result in response.results:
+            yield result.name, item_error(result), result
+
+    handler: AdminApiHandler[str, Any] = AdminApiHandler("create_partitions", to_controller(), request, answers)
+    results = yield from run(handler, topics)
     doubtful = [
         name
         for name, error in results.failed.items()
         if isinstance(error, errors.InvalidPartitionsError) and name in handler.uncertain
     ]
-    described = yield from context.run(_AwaitTopicsHandler(), doubtful)
+    described = yield from run(_await_topics(), doubtful)
     for name, topic in described.succeeded.items():
-        if isinstance(name, str) and len(topic.partitions) == topics[name].total:
+        if len(topic.partitions) == topics[name].total:
             del results.failed[name]
             results.succeeded[name] = CreatePartitionsResponse.CreatePartitionsTopicResult(name=name)
     return results
@@ -584,51 +537,13 @@ def _page_request(topics: Sequence[str], limit: int, cursor: Cursor | None) -> D
 
 
 def describe_topic_partitions(
-    context: CallContext, topics: Sequence[str], limit: int, cursor: Cursor | None
-) -> Operation[DescribeTopicPartitionsResponse]:
+    topics: Sequence[str], limit: int, cursor: Cursor | None
+) -> Steps[DescribeTopicPartitionsResponse]:
     """Return one page of the partitions of topics."""
-    request = _page_request(topics, limit, cursor)
-
-    def read(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        return response
-
-    return (
-        yield from context.ask(
-            QuestionHandler("describe_topic_partitions", to_any_broker(), lambda _timeout_ms: request, read)
-        )
-    )
+    return ask("describe_topic_partitions", to_any_broker(), _page_request(topics, limit, cursor))
 
 
-class _PageHandler(AdminApiHandler[str, Any]):
-    """Asks for the page at ``cursor``. A topic that comes after the page has None as its result."""
-
-    __slots__ = ("_cursor", "next_cursor")
-
-    def __init__(self, cursor: Cursor | None) -> None:
-        super().__init__("describe_topics", to_any_broker())
-        self._cursor = cursor
-        self.next_cursor: Cursor | None = None
-
-    def request(self, keys: Sequence[str], timeout_ms: int) -> DescribeTopicPartitionsRequest:
-        return _page_request(keys, _PAGE_SIZE, self._cursor)
-
-    def answers(
-        self, keys: Sequence[str], response: DescribeTopicPartitionsResponse
-    ) -> Iterator[tuple[str, KafkaError | None, Any]]:
-        place = response.next_cursor
-        self.next_cursor = None if place is None else Cursor(place.topic_name, place.partition_index)
-        told = set()
-        for topic in response.topics:
-            if topic.name is not None:
-                told.add(topic.name)
-                yield topic.name, topic_error(topic, topic.name), topic
-        if place is not None:
-            for key in keys:
-                if key not in told:
-                    yield key, None, None
-
-
-def describe_topics_in_pages(context: CallContext, topics: Sequence[TopicKey]) -> Operation[Results[TopicKey, Any]]:
+def describe_topics_in_pages(topics: Sequence[TopicKey]) -> Steps[Results[TopicKey, Any]]:
     """Describe topics as any broker knows them.
 
     Topics given by name are described in pages and, as in Java, only they have eligible leader replicas. Topics given
@@ -638,20 +553,40 @@ def describe_topics_in_pages(context: CallContext, topics: Sequence[TopicKey]) -
     remaining = [topic for topic in topics if isinstance(topic, str)]
     others: Sequence[TopicKey] = [topic for topic in topics if isinstance(topic, UUID)]
     cursor: Cursor | None = None
+    next_cursor: Cursor | None = None
+
+    def request(keys: Sequence[str], _timeout_ms: int) -> DescribeTopicPartitionsRequest:
+        return _page_request(keys, _PAGE_SIZE, cursor)
+
+    def answers(keys: Sequence[str], response: DescribeTopicPartitionsResponse) -> Answers[str]:
+        nonlocal next_cursor
+        place = response.next_cursor
+        next_cursor = None if place is None else Cursor(place.topic_name, place.partition_index)
+        told = set()
+        for topic in response.topics:
+            if topic.name is not None:
+                told.add(topic.name)
+                yield topic.name, topic_error(topic, topic.name), topic
+        if place is not None:
+            for key in keys:
+                if key not in told:
+                    yield key, None, None  # the topic comes after the page
+
     while remaining:
-        handler = _PageHandler(cursor)
-        page = yield from context.run(handler, remaining)
+        next_cursor = None
+        handler: AdminApiHandler[str, Any] = AdminApiHandler("describe_topics", to_any_broker(), request, answers)
+        page = yield from run(handler, remaining)
         if isinstance(page.error_of_all, UnsupportedVersionError):
             others = topics
             break
         _add(results, page)
-        if handler.next_cursor is None:
+        if next_cursor is None:
             break
-        if handler.next_cursor == cursor:
+        if next_cursor == cursor:
             raise RemoteProtocolError(f"describe_topics: the broker's response ends where it began, at {cursor}")
-        cursor = handler.next_cursor
+        cursor = next_cursor
         remaining = [name for name in remaining if name >= cursor.topic]
-    described = yield from describe_topics(context, others)
+    described = yield from describe_topics(others)
     _add(results, described)
     return results
 

@@ -1,16 +1,27 @@
-"""Transactions and producers: operations (KIP-664)."""
+"""Transactions and producers: the steps of their methods (KIP-664)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pykclient import errors, topic_names
 from pykclient.admin import expect
-from pykclient.admin.admin_calls import CallContext, Operation
-from pykclient.admin.api import TRANSACTION, CoordinatorStrategy, ItemsHandler, PartitionLeaderStrategy, error_of
+from pykclient.admin.admin_calls import Steps, run
+from pykclient.admin.api import (
+    LOADING,
+    TRANSACTION,
+    AdminApiHandler,
+    Answers,
+    CoordinatorStrategy,
+    PartitionLeaderStrategy,
+    VersionedBuilder,
+    for_all,
+    item_error,
+    nothing,
+)
 from pykclient.admin.cluster import api_versions, broker_ids, features, of_broker
-from pykclient.admin.partitions import by_topic, leaders
+from pykclient.admin.partitions import by_partition, by_topic, leaders
 from pykclient.admin.values import (
     AbortTransactionSpec,
     PartitionProducerState,
@@ -21,9 +32,8 @@ from pykclient.admin.values import (
     TransactionState,
 )
 from pykclient.argument_values import shown
-from pykclient.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError
+from pykclient.errors import IllegalArgumentError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
-from pykclient.protocol.message import Request
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest
 from pykclient.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykclient.protocol.messages.end_txn import EndTxnRequest
@@ -66,17 +76,12 @@ class TransactionFilter(NamedTuple):
     transactional_id_pattern: str | None = None
 
 
-class _ListTransactionsBuilder(RequestBuilder):
-    """Refuses filters that the broker would ignore."""
+def list_transactions(
+    brokers: Sequence[int] | None, wanted: TransactionFilter
+) -> Steps[Results[int, list[TransactionListing]]]:
+    """List the transactions of some brokers (default: all), by broker."""
 
-    __slots__ = ("_filter",)
-
-    def __init__(self, wanted: TransactionFilter) -> None:
-        super().__init__(ListTransactionsRequest())
-        self._filter = wanted
-
-    def build(self, version: int) -> Request:
-        wanted = self._filter
+    def request(version: int) -> ListTransactionsRequest:
         if wanted.duration_ms is not None and version < 1:
             raise UnsupportedVersionError("brokers before Kafka 3.8 have no filter by duration")
         if wanted.transactional_id_pattern is not None and version < 2:
@@ -89,33 +94,18 @@ class _ListTransactionsBuilder(RequestBuilder):
         request.transactional_id_pattern = wanted.transactional_id_pattern
         return request
 
-
-class _ListTransactionsHandler(ItemsHandler[int, list[TransactionListing]]):
-    """A coordinator that loads its transactions is asked again."""
-
-    __slots__ = ()
-
-    RETRIED = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError)
-
-
-def list_transactions(
-    context: CallContext, brokers: Sequence[int] | None, wanted: TransactionFilter
-) -> Operation[Results[int, list[TransactionListing]]]:
-    """List the transactions of some brokers (default: all), by broker."""
-
-    def answers(keys: Sequence[int], response: Any) -> Iterator[tuple[int, KafkaError | None, Any]]:
-        listed = [
+    def read(response: Any) -> list[TransactionListing]:
+        return [
             TransactionListing(found.transactional_id, found.producer_id, _state(found.transaction_state))
             for found in response.transaction_states
         ]
-        for key in keys:
-            yield key, error_of(response.error_code), listed
 
-    ids = brokers if brokers is not None else (yield from broker_ids(context))
-    handler = _ListTransactionsHandler(
-        "list_transactions", of_broker(), lambda _keys, _timeout_ms: _ListTransactionsBuilder(wanted), answers
+    ids = brokers if brokers is not None else (yield from broker_ids())
+    builder = VersionedBuilder(ListTransactionsRequest(), request)
+    handler: AdminApiHandler[int, list[TransactionListing]] = AdminApiHandler(
+        "list_transactions", of_broker(), builder, for_all(read), retried=LOADING
     )
-    return (yield from context.run(handler, ids))
+    return (yield from run(handler, ids))
 
 
 def transaction_filter(producer_ids: object, states: object, duration_ms: object, pattern: object) -> TransactionFilter:
@@ -134,27 +124,13 @@ def transaction_filter(producer_ids: object, states: object, duration_ms: object
     )
 
 
-class _DescribeTransactionsHandler(ItemsHandler[str, TransactionDescription]):
-    """Notes which broker has answered: that is the coordinator."""
-
-    __slots__ = ("_destination",)
-
-    def handle_response(self, destination: int, keys: Sequence[str], response: Any) -> Any:
-        result = super().handle_response(destination, keys, response)
-        for key, found in result.completed.items():
-            result.completed[key] = found._replace(coordinator_id=destination)
-        return result
-
-
-def describe_transactions(
-    context: CallContext, transactional_ids: Sequence[str]
-) -> Operation[Results[str, TransactionDescription]]:
+def describe_transactions(transactional_ids: Sequence[str]) -> Steps[Results[str, TransactionDescription]]:
     """Describe transactions according to their coordinators."""
 
-    def answers(_keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
+    def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for found in response.transaction_states:
             described = TransactionDescription(
-                -1,
+                handler.destination,
                 _state(found.transaction_state),
                 found.producer_id,
                 found.producer_epoch,
@@ -162,20 +138,20 @@ def describe_transactions(
                 found.transaction_start_time_ms,
                 {TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions},
             )
-            yield found.transactional_id, error_of(found.error_code), described
+            yield found.transactional_id, item_error(found), described
 
-    handler = _DescribeTransactionsHandler(
+    handler: AdminApiHandler[str, TransactionDescription] = AdminApiHandler(
         "describe_transactions",
         CoordinatorStrategy(TRANSACTION),
         lambda keys, _timeout_ms: DescribeTransactionsRequest(transactional_ids=keys),
         answers,
     )
-    return (yield from context.run(handler, transactional_ids))
+    return run(handler, transactional_ids)
 
 
 def describe_producers(
-    context: CallContext, partitions: Sequence[TopicPartition], broker_id: int | None
-) -> Operation[Results[TopicPartition, PartitionProducerState]]:
+    partitions: Sequence[TopicPartition], broker_id: int | None
+) -> Steps[Results[TopicPartition, PartitionProducerState]]:
     """Return the active producers of partitions, according to their leaders or to the given broker."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> DescribeProducersRequest:
@@ -186,35 +162,30 @@ def describe_producers(
             ]
         )
 
-    def answers(
-        _keys: Sequence[TopicPartition], response: Any
-    ) -> Iterator[tuple[TopicPartition, KafkaError | None, Any]]:
-        for topic in response.topics:
-            for found in topic.partitions:
-                producers = [
-                    ProducerState(
-                        producer.producer_id,
-                        producer.producer_epoch,
-                        producer.last_sequence,
-                        producer.last_timestamp,
-                        producer.coordinator_epoch,
-                        producer.current_txn_start_offset,
-                    )
-                    for producer in found.active_producers
-                ]
-                tp = TopicPartition(topic.name, found.partition_index)
-                yield tp, error_of(found.error_code, found.error_message), PartitionProducerState(producers)
+    def read(found: Any) -> PartitionProducerState:
+        producers = [
+            ProducerState(
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.last_sequence,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.current_txn_start_offset,
+            )
+            for producer in found.active_producers
+        ]
+        return PartitionProducerState(producers)
 
-    handler: ItemsHandler[TopicPartition, PartitionProducerState] = ItemsHandler(
-        "describe_producers", leaders(broker_id), request, answers
+    handler: AdminApiHandler[TopicPartition, PartitionProducerState] = AdminApiHandler(
+        "describe_producers", leaders(broker_id), request, by_partition("topics", read)
     )
-    return (yield from context.run(handler, partitions))
+    return run(handler, partitions)
 
 
 # --- ending ---
 
 
-def abort_transaction(context: CallContext, spec: AbortTransactionSpec) -> Operation[Results[TopicPartition, None]]:
+def abort_transaction(spec: AbortTransactionSpec) -> Steps[Results[TopicPartition, None]]:
     """Write an abort marker to one partition, to end a hanging transaction."""
 
     def request(_keys: Sequence[TopicPartition], _timeout_ms: int) -> WriteTxnMarkersRequest:
@@ -230,18 +201,15 @@ def abort_transaction(context: CallContext, spec: AbortTransactionSpec) -> Opera
         )
         return WriteTxnMarkersRequest(markers=[marker])
 
-    def answers(
-        _keys: Sequence[TopicPartition], response: Any
-    ) -> Iterator[tuple[TopicPartition, KafkaError | None, None]]:
+    def answers(_keys: Sequence[TopicPartition], response: Any) -> Answers[TopicPartition]:
         for marker in response.markers:
             for topic in marker.topics:
                 for found in topic.partitions:
-                    yield TopicPartition(topic.name, found.partition_index), error_of(found.error_code), None
+                    yield TopicPartition(topic.name, found.partition_index), item_error(found), None
 
-    handler: ItemsHandler[TopicPartition, None] = ItemsHandler(
-        "abort_transaction", PartitionLeaderStrategy(), request, answers
+    return run(
+        AdminApiHandler("abort_transaction", PartitionLeaderStrategy(), request, answers), [spec.topic_partition]
     )
-    return (yield from context.run(handler, [spec.topic_partition]))
 
 
 def abort_spec(value: object) -> AbortTransactionSpec:
@@ -267,7 +235,7 @@ class FencedProducer(NamedTuple):
     producer_epoch: int
 
 
-class _SingleRequestsHandler(ItemsHandler[str, V]):
+class _SingleRequestsHandler(AdminApiHandler[str, V]):
     """One request for each transactional id; a transaction that is ending is waited for."""
 
     __slots__ = ()
@@ -277,13 +245,8 @@ class _SingleRequestsHandler(ItemsHandler[str, V]):
         return [request for key in keys for request in of_one(destination, [key], timeout_ms)]
 
 
-def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> Operation[Results[str, FencedProducer]]:
+def fence_producers(transactional_ids: Sequence[str]) -> Steps[Results[str, FencedProducer]]:
     """Fence the producers with these transactional ids: abort their transactions, and reject what they send."""
-
-    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, Any]]:
-        for key in keys:
-            yield key, error_of(response.error_code), FencedProducer(response.producer_id, response.producer_epoch)
-
     handler: _SingleRequestsHandler[FencedProducer] = _SingleRequestsHandler(
         "fence_producers",
         CoordinatorStrategy(TRANSACTION),
@@ -291,9 +254,9 @@ def fence_producers(context: CallContext, transactional_ids: Sequence[str]) -> O
         lambda keys, timeout_ms: InitProducerIdRequest(
             transactional_id=keys[0], transaction_timeout_ms=max(timeout_ms, 1), producer_id=-1, producer_epoch=-1
         ),
-        answers,
+        for_all(lambda response: FencedProducer(response.producer_id, response.producer_epoch)),
     )
-    return (yield from context.run(handler, transactional_ids))
+    return run(handler, transactional_ids)
 
 
 class ProducerOfTransaction(NamedTuple):
@@ -303,9 +266,7 @@ class ProducerOfTransaction(NamedTuple):
     producer_epoch: int
 
 
-def end_transactions(
-    context: CallContext, open_transactions: Mapping[str, ProducerOfTransaction], commit: bool
-) -> Operation[Results[str, None]]:
+def end_transactions(open_transactions: Mapping[str, ProducerOfTransaction], commit: bool) -> Steps[Results[str, None]]:
     """Commit or abort transactions that other producers have left open, by their transactional ids."""
 
     def request(keys: Sequence[str], _timeout_ms: int) -> RequestBuilder:
@@ -315,19 +276,15 @@ def end_transactions(
         )
         return RequestBuilder(message, max_version=None if is_second else _LAST_END_TXN_VERSION_OF_FIRST)
 
-    def answers(keys: Sequence[str], response: Any) -> Iterator[tuple[str, KafkaError | None, None]]:
-        for key in keys:
-            yield key, error_of(response.error_code), None
-
     if not open_transactions:
         return Results()
     # A broker would take a later version for that of a producer of the second generation (KIP-890).
-    finalized = features((yield from api_versions(context, "end_transaction"))).finalized
+    finalized = features((yield from api_versions("end_transaction"))).finalized
     is_second = finalized.get(_TRANSACTION_VERSION, (0, 0))[1] >= _SECOND_GENERATION
     handler: _SingleRequestsHandler[None] = _SingleRequestsHandler(
-        "end_transaction", CoordinatorStrategy(TRANSACTION), request, answers
+        "end_transaction", CoordinatorStrategy(TRANSACTION), request, for_all(nothing)
     )
-    return (yield from context.run(handler, list(open_transactions)))
+    return (yield from run(handler, list(open_transactions)))
 
 
 def open_transactions_argument(values: object) -> dict[str, ProducerOfTransaction]:
@@ -347,13 +304,13 @@ def open_transactions_argument(values: object) -> dict[str, ProducerOfTransactio
     return found
 
 
-def force_terminate_transaction(context: CallContext, transactional_id: str) -> Operation[None]:
+def force_terminate_transaction(transactional_id: str) -> Steps[None]:
     """Abort the transaction of a transactional id by fencing its producer (KIP-939).
 
     Raises:
         KafkaError: the producer could not be fenced.
     """
-    (yield from fence_producers(context, [transactional_id])).all()
+    (yield from fence_producers([transactional_id])).all()
 
 
 # --- hanging transactions ---
@@ -368,12 +325,12 @@ class HangingTransaction(NamedTuple):
 
 
 def hanging_transactions(
-    context: CallContext, brokers: Sequence[int] | None, max_transaction_timeout_ms: int, wall_ms: int
-) -> Operation[list[HangingTransaction]]:
+    brokers: Sequence[int] | None, max_transaction_timeout_ms: int, wall_ms: int
+) -> Steps[list[HangingTransaction]]:
     """Return transactions open for over five minutes more than ``max_transaction_timeout_ms``."""
-    listed = yield from list_transactions(context, brokers, TransactionFilter())
+    listed = yield from list_transactions(brokers, TransactionFilter())
     names = sorted({found.transactional_id for of_broker in listed.all().values() for found in of_broker})
-    described = yield from describe_transactions(context, names)
+    described = yield from describe_transactions(names)
     found = []
     for name, transaction in described.succeeded.items():
         age_ms = wall_ms - transaction.transaction_start_time_ms

@@ -99,7 +99,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         creatable = topics.creatable_topics(new_topics)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run("create_topics", timeout_ms, lambda it: topics.create_topics(it, creatable, is_trial))
+        results = await self._run("create_topics", timeout_ms, topics.create_topics(creatable, is_trial))
         return CreatedTopics.of(results)
 
     async def delete_topics(
@@ -111,13 +111,13 @@ class AIOKafkaAdminClient(AIOAdminBase):
         deleted.
         """
         keys = topics.topic_keys(topics_or_ids)
-        results = await self._run("delete_topics", timeout_ms, lambda it: topics.delete_topics(it, keys))
+        results = await self._run("delete_topics", timeout_ms, topics.delete_topics(keys))
         return results.map(lambda _: None)
 
     async def list_topics(self, *, timeout_ms: int | None = None, list_internal: bool = False) -> list[TopicListing]:
         """Return the topics that this client may describe; with ``list_internal``, also Kafka's internal topics."""
         with_internal = expect.flag(list_internal, "list_internal")
-        response = await self._run("list_topics", timeout_ms, lambda it: topics.all_metadata(it, "list_topics"))
+        response = await self._run("list_topics", timeout_ms, topics.all_metadata("list_topics"))
         return [
             TopicListing(topic.name, topics.topic_id_or_none(topic.topic_id), topic.is_internal)
             for topic in response.topics
@@ -132,7 +132,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Only the partitions of topics given by name have ``elr`` and ``last_known_elr``.
         """
         keys = topics.topic_keys(topics_or_ids)
-        results = await self._run("describe_topics", timeout_ms, lambda it: describe_topics_in_pages(it, keys))
+        results = await self._run("describe_topics", timeout_ms, describe_topics_in_pages(keys))
         return results.map(lambda topic: topics.topic_description(topic, self._node_by_id))
 
     async def create_partitions(
@@ -145,9 +145,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Raise the numbers of partitions of topics, given as for ``KafkaAdminClient.create_partitions``."""
         wanted = topics.new_partitions(topic_partitions)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run(
-            "create_partitions", timeout_ms, lambda it: topics.create_partitions(it, wanted, is_trial)
-        )
+        results = await self._run("create_partitions", timeout_ms, topics.create_partitions(wanted, is_trial))
         return results.map(lambda _: None)
 
     # --- records, offsets, leaders, replicas ---
@@ -160,7 +158,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Return the first offset that is left in each partition.
         """
         wanted = partitions.offsets_to_delete_before(offsets)
-        results = await self._run("delete_records", timeout_ms, lambda it: partitions.delete_records(it, wanted))
+        results = await self._run("delete_records", timeout_ms, partitions.delete_records(wanted))
         return results.map(lambda deleted: int(deleted.low_watermark))
 
     async def list_offsets(
@@ -176,7 +174,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = partitions.offset_specs(specs)
         level = IsolationLevel.build_from(isolation_level)
-        results = await self._run("list_offsets", timeout_ms, lambda it: partitions.list_offsets(it, wanted, level))
+        results = await self._run("list_offsets", timeout_ms, partitions.list_offsets(wanted, level))
         return results.map(
             lambda found: ListedOffset(
                 found.offset, found.timestamp, None if found.leader_epoch < 0 else found.leader_epoch
@@ -198,7 +196,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = None
         if topic_partitions is not None:
             wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
-        response = await self._run("elect_leaders", timeout_ms, lambda it: partitions.elect_leaders(it, kind, wanted))
+        response = await self._run("elect_leaders", timeout_ms, partitions.elect_leaders(kind, wanted))
         return partitions.elected(response, leave_out_unneeded=wanted is None)
 
     async def alter_partition_reassignments(
@@ -218,7 +216,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "alter_partition_reassignments",
             timeout_ms,
-            lambda it: partitions.alter_reassignments(it, wanted, may_change),
+            partitions.alter_reassignments(wanted, may_change),
         )
 
     async def list_partition_reassignments(
@@ -228,9 +226,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = None
         if topic_partitions is not None:
             wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
-        response = await self._run(
-            "list_partition_reassignments", timeout_ms, lambda it: partitions.list_reassignments(it, wanted)
-        )
+        response = await self._run("list_partition_reassignments", timeout_ms, partitions.list_reassignments(wanted))
         return partitions.reassignments(response)
 
     # --- configurations ---
@@ -247,9 +243,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = {resource: configs.keys_of(resource) for resource in configs.resources(resources)}
         synonyms = expect.flag(include_synonyms, "include_synonyms")
         texts = expect.flag(include_documentation, "include_documentation")
-        results = await self._run(
-            "describe_configs", timeout_ms, lambda it: configs.describe_configs(it, wanted, synonyms, texts)
-        )
+        results = await self._run("describe_configs", timeout_ms, configs.describe_configs(wanted, synonyms, texts))
         return results.map(configs.config_entries)
 
     async def incremental_alter_configs(
@@ -261,7 +255,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         changes = {resource: configs.changes_of(resource) for resource in configs.resources(resources)}
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run("alter_configs", timeout_ms, lambda it: configs.alter_configs(it, changes, is_trial))
+        results = await self._run("alter_configs", timeout_ms, configs.alter_configs(changes, is_trial))
         return results.map(lambda _: None)
 
     async def list_config_resources(
@@ -270,7 +264,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the resources that have configurations, of some types or of all."""
         given = expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
-        return await self._run("list_config_resources", timeout_ms, lambda it: configs.list_config_resources(it, types))
+        return await self._run("list_config_resources", timeout_ms, configs.list_config_resources(types))
 
     async def list_client_metrics_resources(self, *, timeout_ms: int | None = None) -> list[str]:
         """Return the names of the subscriptions to client metrics (KIP-714).
@@ -278,9 +272,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         They are created and deleted by changes of their configurations.
         """
         kinds = [ConfigResourceType.CLIENT_METRICS]
-        found = await self._run(
-            "list_client_metrics_resources", timeout_ms, lambda it: configs.list_config_resources(it, kinds)
-        )
+        found = await self._run("list_client_metrics_resources", timeout_ms, configs.list_config_resources(kinds))
         return [resource.name for resource in found]
 
     # --- the cluster ---
@@ -290,7 +282,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
 
         If the client is connected to controllers, return those, and the active one.
         """
-        return cluster.cluster_description(await self._run("describe_cluster", timeout_ms, cluster.describe_cluster))
+        return cluster.cluster_description(await self._run("describe_cluster", timeout_ms, cluster.describe_cluster()))
 
     async def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:
         """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
@@ -299,14 +291,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
             IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
             UnsupportedVersionError: the brokers have no receiver for metrics.
         """
-        return await self._run("client_instance_id", timeout_ms, cluster.client_instance_id)
+        return await self._run("client_instance_id", timeout_ms, cluster.client_instance_id())
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
     ) -> Results[int, dict[str, LogDirDescription]]:
         """Return the log directories of brokers by path."""
         ids = cluster.broker_id_arguments(broker_ids, "broker_ids")
-        results = await self._run("describe_log_dirs", timeout_ms, lambda it: cluster.describe_log_dirs(it, None, ids))
+        results = await self._run("describe_log_dirs", timeout_ms, cluster.describe_log_dirs(None, ids))
         return results.map(cluster.log_dirs)
 
     async def alter_replica_log_dirs(
@@ -314,9 +306,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[TopicPartitionReplica, None]:
         """Move replicas to other log directories of their brokers."""
         wanted = cluster.directories(directories)
-        return await self._run(
-            "alter_replica_log_dirs", timeout_ms, lambda it: cluster.alter_replica_log_dirs(it, wanted)
-        )
+        return await self._run("alter_replica_log_dirs", timeout_ms, cluster.alter_replica_log_dirs(wanted))
 
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
@@ -326,16 +316,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         A replica that its broker does not have has a result without a directory, not an error.
         """
         wanted = cluster.replicas_to_describe(replicas)
-        return await self._run(
-            "describe_replica_log_dirs", timeout_ms, lambda it: cluster.describe_replica_log_dirs(it, wanted)
-        )
+        return await self._run("describe_replica_log_dirs", timeout_ms, cluster.describe_replica_log_dirs(wanted))
 
     async def describe_features(self, *, node_id: int | None = None, timeout_ms: int | None = None) -> FeatureMetadata:
         """Return the supported and finalized levels of features from the given node, or from any (None)."""
         lookup = None if node_id is None else to_node(expect.number(node_id, "node_id"))
-        response = await self._run(
-            "describe_features", timeout_ms, lambda it: cluster.api_versions(it, "describe_features", lookup)
-        )
+        response = await self._run("describe_features", timeout_ms, cluster.api_versions("describe_features", lookup))
         return cluster.features(response)
 
     async def update_features(
@@ -344,11 +330,11 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Change the levels of features, given as levels or as ``FeatureUpdate(level, kind)``. Level 0 removes one."""
         wanted = cluster.feature_updates(updates)
         is_trial = expect.flag(validate_only, "validate_only")
-        return await self._run("update_features", timeout_ms, lambda it: cluster.update_features(it, wanted, is_trial))
+        return await self._run("update_features", timeout_ms, cluster.update_features(wanted, is_trial))
 
     async def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> QuorumInfo:
         """Return the state of the quorum of controllers."""
-        return cluster.quorum_info(await self._run("describe_metadata_quorum", timeout_ms, cluster.describe_quorum))
+        return cluster.quorum_info(await self._run("describe_metadata_quorum", timeout_ms, cluster.describe_quorum()))
 
     async def add_raft_voter(
         self,
@@ -366,7 +352,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         await self._run(
             "add_raft_voter",
             timeout_ms,
-            lambda it: cluster.add_raft_voter(it, name, voter, directory, endpoints),
+            cluster.add_raft_voter(name, voter, directory, endpoints),
         )
 
     async def remove_raft_voter(
@@ -376,14 +362,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         voter = expect.number(voter_id, "voter_id")
         directory = expect.uuid(directory_id, "directory_id")
         name = expect.optional_text(cluster_id, "cluster_id")
-        await self._run(
-            "remove_raft_voter", timeout_ms, lambda it: cluster.remove_raft_voter(it, name, voter, directory)
-        )
+        await self._run("remove_raft_voter", timeout_ms, cluster.remove_raft_voter(name, voter, directory))
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
         """Unregister a broker that is down for good."""
         id = expect.number(broker_id, "broker_id")
-        await self._run("unregister_broker", timeout_ms, lambda it: cluster.unregister_broker(it, id))
+        await self._run("unregister_broker", timeout_ms, cluster.unregister_broker(id))
 
     # --- groups ---
 
@@ -405,9 +389,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         states_asked = [GroupState.build_from(state) for state in expect.items(states, "states", "states")]
         types_asked = [GroupType.build_from(kind) for kind in expect.items(types, "types", "types")]
         protocols = expect.texts(protocol_types, "protocol_types")
-        results = await self._run(
-            "list_groups", timeout_ms, lambda it: groups.list_groups(it, None, states_asked, types_asked)
-        )
+        results = await self._run("list_groups", timeout_ms, groups.list_groups(None, states_asked, types_asked))
         listed = [groups.group_listing(group) for of_broker in results.all().values() for group in of_broker]
         return [group for group in listed if not protocols or group.protocol_type in protocols]
 
@@ -420,7 +402,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         groups: their topologies and tasks.
         """
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("describe_groups", timeout_ms, lambda it: groups.describe_groups(it, ids))
+        return await self._run("describe_groups", timeout_ms, groups.describe_groups(ids))
 
     async def describe_streams_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
@@ -430,12 +412,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         A group that does not exist, or is of another type, fails with GroupIdNotFoundError.
         """
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("describe_streams_groups", timeout_ms, lambda it: groups.describe(it, ids))
+        return await self._run("describe_streams_groups", timeout_ms, groups.describe_streams_groups(ids))
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
         """Delete groups of any type that have no members, with their offsets."""
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("delete_groups", timeout_ms, lambda it: groups.delete_groups(it, ids))
+        return await self._run("delete_groups", timeout_ms, groups.delete_groups(ids))
 
     async def remove_members(
         self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, timeout_ms: int | None = None
@@ -443,9 +425,9 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Remove the given members from a group of the classic protocol, or all current members (None)."""
         group = expect.text(group_id, "group_id")
         if members is None:
-            return await self._run("remove_members", timeout_ms, lambda it: groups.remove_all_members(it, group))
+            return await self._run("remove_members", timeout_ms, groups.remove_all_members(group))
         wanted = groups.members_to_remove(members)
-        return await self._run("remove_members", timeout_ms, lambda it: groups.remove_members(it, group, wanted))
+        return await self._run("remove_members", timeout_ms, groups.remove_members(group, wanted))
 
     async def list_group_offsets(
         self,
@@ -461,9 +443,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         specs = group_offsets.group_specs(group_specs)
         stable = expect.flag(require_stable, "require_stable")
-        results = await self._run(
-            "list_group_offsets", timeout_ms, lambda it: group_offsets.list_group_offsets(it, specs, stable)
-        )
+        results = await self._run("list_group_offsets", timeout_ms, group_offsets.list_group_offsets(specs, stable))
         return results.map(lambda offsets: {tp: found if found.offset >= 0 else None for tp, found in offsets.items()})
 
     async def alter_group_offsets(
@@ -479,7 +459,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "alter_group_offsets",
             timeout_ms,
-            lambda it: group_offsets.alter_group_offsets(it, group, wanted, None),
+            group_offsets.alter_group_offsets(group, wanted, None),
         )
 
     async def delete_group_offsets(
@@ -491,7 +471,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "delete_group_offsets",
             timeout_ms,
-            lambda it: group_offsets.delete_group_offsets(it, group, wanted, None),
+            group_offsets.delete_group_offsets(group, wanted, None),
         )
 
     async def list_share_group_offsets(
@@ -505,7 +485,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "list_share_group_offsets",
             timeout_ms,
-            lambda it: group_offsets.describe_share_group_offsets(it, specs),
+            group_offsets.describe_share_group_offsets(specs),
         )
 
     async def alter_share_group_offsets(
@@ -517,7 +497,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "alter_share_group_offsets",
             timeout_ms,
-            lambda it: group_offsets.alter_share_group_offsets(it, group, wanted),
+            group_offsets.alter_share_group_offsets(group, wanted),
         )
 
     async def delete_share_group_offsets(
@@ -529,7 +509,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return await self._run(
             "delete_share_group_offsets",
             timeout_ms,
-            lambda it: group_offsets.delete_share_group_offsets(it, group, names),
+            group_offsets.delete_share_group_offsets(group, names),
         )
 
     # --- access ---
@@ -537,12 +517,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
     async def describe_acls(self, acl_filter: ACLFilter, *, timeout_ms: int | None = None) -> list[ACL]:
         """Return the ACLs that match a filter."""
         (wanted,) = access.acl_arguments([acl_filter], ACLFilter, "acl_filter")
-        return await self._run("describe_acls", timeout_ms, lambda it: access.describe_acls(it, wanted))
+        return await self._run("describe_acls", timeout_ms, access.describe_acls(wanted))
 
     async def create_acls(self, acls: Iterable[ACL], *, timeout_ms: int | None = None) -> Results[ACL, None]:
         """Create ACLs. Creating one that exists already succeeds."""
         wanted = access.acl_arguments(acls, ACL, "acls")
-        return await self._run("create_acls", timeout_ms, lambda it: access.create_acls(it, wanted))
+        return await self._run("create_acls", timeout_ms, access.create_acls(wanted))
 
     async def delete_acls(
         self, acl_filters: Iterable[ACLFilter], *, timeout_ms: int | None = None
@@ -553,7 +533,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         deleted are then not in the result.
         """
         wanted = access.acl_arguments(acl_filters, ACLFilter, "acl_filters")
-        return await self._run("delete_acls", timeout_ms, lambda it: access.delete_acls(it, wanted))
+        return await self._run("delete_acls", timeout_ms, access.delete_acls(wanted))
 
     async def describe_client_quotas(
         self,
@@ -568,9 +548,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = access.quota_filter(components)
         is_strict = expect.flag(strict, "strict")
-        return await self._run(
-            "describe_client_quotas", timeout_ms, lambda it: access.describe_quotas(it, wanted, is_strict)
-        )
+        return await self._run("describe_client_quotas", timeout_ms, access.describe_quotas(wanted, is_strict))
 
     async def alter_client_quotas(
         self,
@@ -586,16 +564,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = access.quota_changes(alterations)
         is_trial = expect.flag(validate_only, "validate_only")
-        return await self._run("alter_client_quotas", timeout_ms, lambda it: access.alter_quotas(it, wanted, is_trial))
+        return await self._run("alter_client_quotas", timeout_ms, access.alter_quotas(wanted, is_trial))
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> Results[str, list[ScramCredentialInfo]]:
         """Return the SCRAM mechanisms of the given users, or of all. A user without credentials has an error."""
         asked = None if users is None else expect.texts(users, "users")
-        found = await self._run(
-            "describe_user_scram_credentials", timeout_ms, lambda it: access.describe_scram(it, asked)
-        )
+        found = await self._run("describe_user_scram_credentials", timeout_ms, access.describe_scram(asked))
         return access.scram_infos(found)
 
     async def alter_user_scram_credentials(
@@ -606,7 +582,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, None]:
         """Create, replace and delete SCRAM credentials, and return the outcome by user."""
         wanted = access.scram_alterations(alterations)
-        return await self._run("alter_user_scram_credentials", timeout_ms, lambda it: access.alter_scram(it, wanted))
+        return await self._run("alter_user_scram_credentials", timeout_ms, access.alter_scram(wanted))
 
     async def create_delegation_token(
         self,
@@ -623,16 +599,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
         who = access.principals(renewers, "renewers")
         whose = None if owner is None else access.principals([owner], "owner")[0]
         most_ms = expect.number(max_lifetime_ms, "max_lifetime_ms", -1, expect.INT64)
-        return await self._run(
-            "create_delegation_token", timeout_ms, lambda it: access.create_token(it, who, most_ms, whose)
-        )
+        return await self._run("create_delegation_token", timeout_ms, access.create_token(who, most_ms, whose))
 
     async def describe_delegation_tokens(
         self, owners: Iterable[Principal | str] | None = None, *, timeout_ms: int | None = None
     ) -> list[DelegationToken]:
         """Return the delegation tokens of the given owners, or all that this user may describe (None)."""
         asked = None if owners is None else access.principals(owners, "owners")
-        return await self._run("describe_delegation_tokens", timeout_ms, lambda it: access.describe_tokens(it, asked))
+        return await self._run("describe_delegation_tokens", timeout_ms, access.describe_tokens(asked))
 
     async def renew_delegation_token(
         self, hmac: bytes, *, renew_period_ms: int = -1, timeout_ms: int | None = None
@@ -640,7 +614,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Extend the life of a token, and return when it expires, in milliseconds since the epoch."""
         key = access.secret(hmac)
         period_ms = expect.number(renew_period_ms, "renew_period_ms", -1, expect.INT64)
-        return await self._run("renew_delegation_token", timeout_ms, lambda it: access.renew_token(it, key, period_ms))
+        return await self._run("renew_delegation_token", timeout_ms, access.renew_token(key, period_ms))
 
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None
@@ -648,9 +622,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Let a token expire after ``expiry_period_ms`` (at once if -1), and return the time of expiry."""
         key = access.secret(hmac)
         period_ms = expect.number(expiry_period_ms, "expiry_period_ms", -1, expect.INT64)
-        return await self._run(
-            "expire_delegation_token", timeout_ms, lambda it: access.expire_token(it, key, period_ms)
-        )
+        return await self._run("expire_delegation_token", timeout_ms, access.expire_token(key, period_ms))
 
     # --- transactions ---
 
@@ -669,9 +641,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
             KafkaError: a broker could not list its transactions. The list would not be complete.
         """
         wanted = transactions.transaction_filter(producer_ids, states, duration_ms, transactional_id_pattern)
-        results = await self._run(
-            "list_transactions", timeout_ms, lambda it: transactions.list_transactions(it, None, wanted)
-        )
+        results = await self._run("list_transactions", timeout_ms, transactions.list_transactions(None, wanted))
         return [found for listed in results.all().values() for found in listed]
 
     async def describe_transactions(
@@ -679,9 +649,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, TransactionDescription]:
         """Describe transactions by their transactional ids."""
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return await self._run(
-            "describe_transactions", timeout_ms, lambda it: transactions.describe_transactions(it, ids)
-        )
+        return await self._run("describe_transactions", timeout_ms, transactions.describe_transactions(ids))
 
     async def describe_producers(
         self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
@@ -689,16 +657,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the active producers of partitions, according to their leaders or to one broker."""
         wanted = topic_names.partitions(topic_partitions, "topic_partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
-        return await self._run(
-            "describe_producers", timeout_ms, lambda it: transactions.describe_producers(it, wanted, broker)
-        )
+        return await self._run("describe_producers", timeout_ms, transactions.describe_producers(wanted, broker))
 
     async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
         """Abort a producer's hanging transaction on one partition."""
         wanted = transactions.abort_spec(spec)
-        results = await self._run(
-            "abort_transaction", timeout_ms, lambda it: transactions.abort_transaction(it, wanted)
-        )
+        results = await self._run("abort_transaction", timeout_ms, transactions.abort_transaction(wanted))
         results.all()
 
     async def end_transaction(
@@ -720,9 +684,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         id = expect.text(transactional_id, "transactional_id")
         ends = transactions.open_transactions_argument({id: (producer_id, epoch)})
         is_commit = expect.flag(commit, "commit")
-        results = await self._run(
-            "end_transaction", timeout_ms, lambda it: transactions.end_transactions(it, ends, is_commit)
-        )
+        results = await self._run("end_transaction", timeout_ms, transactions.end_transactions(ends, is_commit))
         results.all()
 
     async def end_transactions(
@@ -735,20 +697,16 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         ends = transactions.open_transactions_argument(open_transactions)
         is_commit = expect.flag(commit, "commit")
-        return await self._run(
-            "end_transactions", timeout_ms, lambda it: transactions.end_transactions(it, ends, is_commit)
-        )
+        return await self._run("end_transactions", timeout_ms, transactions.end_transactions(ends, is_commit))
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, FencedProducer]:
         """Fence the producers with these transactional ids: abort their transactions, and reject what they send."""
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return await self._run("fence_producers", timeout_ms, lambda it: transactions.fence_producers(it, ids))
+        return await self._run("fence_producers", timeout_ms, transactions.fence_producers(ids))
 
     async def force_terminate_transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> None:
         """Abort the transaction of a transactional id, and fence its producer. Succeeds if there is none."""
         id = expect.text(transactional_id, "transactional_id")
-        await self._run(
-            "force_terminate_transaction", timeout_ms, lambda it: transactions.force_terminate_transaction(it, id)
-        )
+        await self._run("force_terminate_transaction", timeout_ms, transactions.force_terminate_transaction(id))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from pykclient.admin import configs, expect, group_offsets, groups, topics
-from pykclient.admin.admin_base import AdminComponents
-from pykclient.admin.admin_calls import CallContext, Operation
+from pykclient.admin.admin_calls import AdminComponents, Steps
 from pykclient.admin.descriptions import CreatedTopic
 from pykclient.admin.values import Results
 from pykclient.aio.aiokafka_arguments import with_known_mechanism
@@ -71,7 +70,7 @@ class CreatedTopics(Results[str, CreatedTopic]):
 
 
 class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
-    """Runs operations on the event loop, and closes the client. Thread: the loop's."""
+    """Runs the steps of methods on the event loop, and closes the client. Thread: the loop's."""
 
     #: Where the client takes its time and connections from. Simulations replace it.
     _environment: Environment = SYSTEM_ENVIRONMENT
@@ -140,26 +139,28 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             raise IllegalStateError("the admin client belongs to another event loop; create one in each loop")
         return components, driver
 
-    async def _run(self, name: str, timeout_ms: object, begin: Callable[[CallContext], Operation[T]]) -> T:  # noqa: ARG002
-        """Run an operation to its end, and return its result.
+    async def _run(self, name: str, timeout_ms: object, steps: Steps[T]) -> T:  # noqa: ARG002
+        """Run the steps of a method to their end, and return their result.
 
         Raises:
             UseAfterForkError: the client was made before a fork.
             IllegalStateError: the client is not started, is closed, or belongs to another loop.
-            KafkaError: an error of the operation.
+            KafkaError: an error of the steps.
         """
         components, driver = self._started()
-        operation = begin(CallContext(components, components.deadline(expect.timeout(timeout_ms))))
+        deadline = components.deadline(expect.timeout(timeout_ms))
         try:
-            call = next(operation)
+            call = next(steps)
             while True:
-                await self._complete(components, driver, call)
-                call = operation.send(None)
+                if call is not None:
+                    components.begin(call, deadline)
+                    await self._complete(components, driver, call)
+                call = steps.send(components)
         except StopIteration as stop:
             result: T = stop.value
             return result
         finally:
-            operation.close()
+            steps.close()
 
     async def _complete(self, components: AdminComponents, driver: LoopDriver, call: AdminCall[Any, Any]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -185,7 +186,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
         name, kind = expect.text(group_id, "group_id"), expect.number(coordinator_type, "coordinator_type")
         if kind not in (0, 1):
             raise IllegalArgumentError(f"coordinator_type is 0 for groups or 1 for transactions, not {kind}")
-        return await self._run("find_coordinator", None, lambda it: groups.find_coordinator(it, name, kind))
+        return await self._run("find_coordinator", None, groups.find_coordinator(name, kind))
 
     async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Return the names and protocol types of groups, of some brokers or of all. See also ``list_groups``.
@@ -197,7 +198,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
         brokers = None
         if broker_ids is not None:
             brokers = [expect.number(id, "broker_ids") for id in expect.items(broker_ids, "broker_ids", "numbers")]
-        results = await self._run("list_groups", None, lambda it: groups.list_groups(it, brokers, (), ()))
+        results = await self._run("list_groups", None, groups.list_groups(brokers, (), ()))
         found = {(group.group_id, group.protocol_type) for listed in results.all().values() for group in listed}
         return sorted(found)
 
@@ -217,7 +218,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             KafkaError: a group does not exist, or cannot be described.
         """
         ids = expect.texts(group_ids, "group_ids")
-        results = await self._run("describe_groups", None, lambda it: groups.describe_groups(it, ids))
+        results = await self._run("describe_groups", None, groups.describe_groups(ids))
         return list(results.all().values())
 
     async def list_consumer_group_offsets(
@@ -235,9 +236,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             KafkaError: the offsets cannot be read.
         """
         specs = group_offsets.group_specs({group_id: partitions})
-        results = await self._run(
-            "list_group_offsets", None, lambda it: group_offsets.list_group_offsets(it, specs, False)
-        )
+        results = await self._run("list_group_offsets", None, group_offsets.list_group_offsets(specs, False))
         return results[group_id]
 
     async def alter_configs(self, config_resources: Iterable[ConfigResource]) -> Results[ConfigResource, None]:
@@ -247,7 +246,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             IllegalArgumentError: an argument is wrong.
         """
         changed = {resource: configs.changes_of(resource) for resource in configs.resources(config_resources)}
-        results = await self._run("alter_configs", None, lambda it: configs.alter_configs(it, changed, False))
+        results = await self._run("alter_configs", None, configs.alter_configs(changed, False))
         return results.map(lambda _: None)
 
     def _node_by_id(self, node_id: int) -> Node | None:

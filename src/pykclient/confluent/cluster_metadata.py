@@ -178,7 +178,7 @@ def _metadata(admin: KafkaAdminClient, topics: list[str] | None, timeout: float,
 
     keys = None if topics is None else topic_keys(topics)
     try:
-        return admin._run("list_topics", limit_ms(timeout), lambda context: all_metadata(context, "list_topics", keys))
+        return admin._run("list_topics", limit_ms(timeout), all_metadata("list_topics", keys))
     except errors.KafkaTimeoutError as error:
         raise failure(KafkaError._TRANSPORT, f"{prefix}: Local: Broker transport failure: {error}") from error
     except errors.KafkaError as error:
