@@ -94,7 +94,7 @@ bench-spark: $(DEV)
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 docs: $(DEV)
-	$(BIN)/python -m pykclient.config.reference docs/configuration.md
+	$(BIN)/python tools/config_reference.py docs/configuration.md
 	$(BIN)/python -m pykclient.cli.reference docs/cli.md
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md

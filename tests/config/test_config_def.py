@@ -39,7 +39,7 @@ from pykclient.errors import ConfigError
 
 
 def key(name: str, type: str, default: Any = None, validator: Validator | None = None, **more: Any) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, Importance.LOW, "what it is for", **more)
+    return ConfigKey(name, type, default, Importance.LOW, "what it is for", validator, **more)
 
 
 class Closing:

@@ -263,8 +263,16 @@ class _Plugin:
         theirs.Clock = _Clock
         theirs.EncryptionExecutor = _like_theirs(encryption.EncryptionExecutor)
         theirs.FieldEncryptionExecutor = _like_theirs(encryption.FieldEncryptionExecutor)
-        (key,) = [key for key in serde.WRITING if key.name == "auto.register.schemas"]
-        key.default = True
+        for writer in (
+            serde.BaseSerializer,
+            avro.AvroSerializer,
+            protobuf.ProtobufSerializer,
+            json_schema.JSONSerializer,
+        ):
+            keys = writer._keys
+            writer._keys = tuple(
+                key._replace(default=True) if key.name == "auto.register.schemas" else key for key in keys
+            )
         for client in (SchemaRegistryClient, AsyncSchemaRegistryClient, dek_registry.DekRegistryClient):
             self._adapt(client)
         for owner, attributes in _PRIVATE.items():

@@ -4,5 +4,5 @@
 - ``client_keys``, ``security_keys``, ``sasl_keys``: the keys that clients share
 - ``config_def``, ``validators``: what a row of a table says, and the checks of a value
 - ``abstract_config``: the validated configuration of one client
-- ``librdkafka_settings``: librdkafka's settings; ``reference``: the page docs/configuration.md
+- ``librdkafka_settings``: librdkafka's settings; ``client_settings``: the keyword arguments for type checkers
 """

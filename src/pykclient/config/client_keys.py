@@ -47,11 +47,11 @@ def bootstrap_servers(default: tuple[str, ...] = ("localhost:9092",)) -> ConfigK
         "bootstrap.servers",
         Type.LIST,
         default,
-        ValidList(empty_allowed=not default),
         HIGH,
         "Addresses of brokers to connect to first, as host:port. Without a port, 9092 is tried and a warning logged. "
         "Two or three are enough, as the client learns the rest of the cluster from them. It asks them again when it "
         "has lost all known brokers. Java's clients have no default; this one is kafka-python's.",
+        ValidList(empty_allowed=not default),
     )
 
 
@@ -60,7 +60,6 @@ def client_id(importance: str) -> ConfigKey:
         "client.id",
         Type.STRING,
         "",
-        None,
         importance,
         "A name for this client in the brokers' logs, quotas and metrics. If it is empty, the client generates one.",
         convert=none_means(""),
@@ -72,7 +71,6 @@ def connections_max_idle_ms(default: int) -> ConfigKey:
         "connections.max.idle.ms",
         Type.LONG,
         default,
-        None,
         MEDIUM,
         "Close connections that have been idle for this long. A negative value means never.",
         convert=none_means(-1),
@@ -84,7 +82,6 @@ def enable_metrics_push(default: bool) -> ConfigKey:
         "enable.metrics.push",
         Type.BOOLEAN,
         default,
-        None,
         LOW,
         "If true, metrics are pushed to the cluster if it requests them (KIP-714).",
     )
@@ -96,99 +93,98 @@ CLIENT_DNS_LOOKUP = ConfigKey(
     "client.dns.lookup",
     Type.STRING,
     "use_all_dns_ips",
-    ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     MEDIUM,
     "The treatment of host names with several addresses. use_all_dns_ips tries each address in turn. "
     "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by its canonical names.",
+    ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
 )
 METADATA_MAX_AGE_MS = ConfigKey(
     "metadata.max.age.ms",
     Type.LONG,
     300_000,
-    at_least(0),
     LOW,
     "The age at which metadata is refreshed even without errors, to discover new brokers and partitions.",
+    at_least(0),
 )
 RECEIVE_BUFFER_BYTES = ConfigKey(
     "receive.buffer.bytes",
     Type.INT,
     -1,
-    at_least(-1),
     MEDIUM,
     "The size of the socket's receive buffer (SO_RCVBUF). -1, the default, leaves it to the operating system, which "
     "adapts it to the connection. Java's defaults, 64 KiB for a consumer and 32 KiB for a producer, stop it from "
     "doing so, and make reading up to half as expensive again.",
+    at_least(-1),
     convert=none_means(-1),
 )
 SEND_BUFFER_BYTES = ConfigKey(
     "send.buffer.bytes",
     Type.INT,
     -1,
-    at_least(-1),
     MEDIUM,
     "The size of the socket's send buffer (SO_SNDBUF). -1, the default, leaves it to the operating system, which "
     "adapts it to the connection. Java's default is 128 KiB.",
+    at_least(-1),
     convert=none_means(-1),
 )
 RECONNECT_BACKOFF_MS = ConfigKey(
     "reconnect.backoff.ms",
     Type.LONG,
     50,
-    at_least(0),
     LOW,
     "The backoff before reconnecting to a broker after a failure. It doubles with every consecutive failure, "
     "up to reconnect.backoff.max.ms, with a jitter of 20 percent.",
+    at_least(0),
 )
 RECONNECT_BACKOFF_MAX_MS = ConfigKey(
     "reconnect.backoff.max.ms",
     Type.LONG,
     1_000,
-    at_least(0),
     LOW,
     "The maximum backoff between attempts to connect to a broker. If only reconnect.backoff.ms is set, this "
     "has the same value, so the backoff is constant.",
+    at_least(0),
 )
 RETRY_BACKOFF_MS = ConfigKey(
     "retry.backoff.ms",
     Type.LONG,
     100,
-    at_least(0),
     LOW,
     "The backoff before retrying a failed request. It doubles with every consecutive failure, up to "
     "retry.backoff.max.ms, with a jitter of 20 percent (KIP-580).",
+    at_least(0),
 )
 RETRY_BACKOFF_MAX_MS = ConfigKey(
     "retry.backoff.max.ms",
     Type.LONG,
     1_000,
-    at_least(0),
     LOW,
     "The maximum backoff between attempts of a request. If it is below retry.backoff.ms, the backoff has this "
     "value from the start.",
+    at_least(0),
 )
 REQUEST_TIMEOUT_MS = ConfigKey(
     "request.timeout.ms",
     Type.INT,
     30_000,
-    at_least(0),
     MEDIUM,
     "The maximum time to wait for the response to one request. After that the client closes the connection, "
     "and retries the request if possible.",
+    at_least(0),
 )
 DEFAULT_API_TIMEOUT_MS = ConfigKey(
     "default.api.timeout.ms",
     Type.INT,
     60_000,
-    at_least(0),
     MEDIUM,
     "The timeout of all calls that have a timeout parameter and get none. It must be at least "
     "request.timeout.ms, and is raised to that if it is not set.",
+    at_least(0),
 )
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
     "socket.connection.setup.timeout.ms",
     Type.LONG,
     10_000,
-    None,
     MEDIUM,
     "The maximum time to establish a connection. It doubles with every consecutive failure.",
 )
@@ -196,7 +192,6 @@ SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = ConfigKey(
     "socket.connection.setup.timeout.max.ms",
     Type.LONG,
     30_000,
-    None,
     MEDIUM,
     "The maximum to which socket.connection.setup.timeout.ms grows.",
 )
@@ -204,79 +199,78 @@ METRICS_SAMPLE_WINDOW_MS = ConfigKey(
     "metrics.sample.window.ms",
     Type.LONG,
     30_000,
-    at_least(0),
     LOW,
     "The length of one sample window of rates and averages.",
+    at_least(0),
 )
 METRICS_NUM_SAMPLES = ConfigKey(
     "metrics.num.samples",
     Type.INT,
     2,
-    at_least(1),
     LOW,
     "The number of samples from which rates and averages are computed.",
+    at_least(1),
 )
 METRICS_RECORDING_LEVEL = ConfigKey(
     "metrics.recording.level",
     Type.STRING,
     "INFO",
-    ValidString("INFO", "DEBUG", "TRACE"),
     LOW,
     "The most detailed level of metrics to record.",
+    ValidString("INFO", "DEBUG", "TRACE"),
 )
 METRIC_REPORTERS = ConfigKey(
     "metric.reporters",
     Type.LIST,
     (JMX_REPORTER,),
-    ValidList(),
     LOW,
     "Reporters that are notified of every metric (pykclient.metrics.MetricsReporter), as objects, classes or "
     "dotted names of classes. Java's JMX reporter is in the default, as in Java, but has no effect, because "
     "Python has no JMX.",
+    ValidList(),
 )
 METADATA_RECOVERY_STRATEGY = ConfigKey(
     "metadata.recovery.strategy",
     Type.STRING,
     "rebootstrap",
-    CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
     LOW,
     "What to do when no known broker is reachable. rebootstrap starts again from bootstrap.servers (KIP-899, "
     "KIP-1102); none keeps trying the known brokers.",
+    CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
     convert=lower,
 )
 METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS = ConfigKey(
     "metadata.recovery.rebootstrap.trigger.ms",
     Type.LONG,
     300_000,
-    at_least(0),
     LOW,
     "With metadata.recovery.strategy=rebootstrap: how long metadata may be unavailable before the client "
     "starts again from bootstrap.servers.",
+    at_least(0),
 )
 RECEIVE_MESSAGE_MAX_BYTES = ConfigKey(
     "receive.message.max.bytes",
     Type.INT,
     INT_MAX,
-    at_least(1_000),
     LOW,
     "The maximum size of a broker's response. A larger one closes the connection. Java's client has no such "
     "key and no limit.",
+    at_least(1_000),
     extension=True,
 )
 CONFIG_PROVIDERS = ConfigKey(
     "config.providers",
     Type.LIST,
     (),
-    ValidList(),
     LOW,
     "Names of providers that resolve placeholders in other values.",
+    ValidList(),
     unsupported="resolve placeholders before you pass the configuration",
 )
 
 PROXY_URL = ConfigKey(
     "proxy.url",
     Type.PASSWORD,
-    None,
     None,
     LOW,
     "The proxy through which the client connects to all brokers: socks5://host:port, or http://host:port for one with "
@@ -315,7 +309,9 @@ _OWN_NETWORK = "the network client cannot be replaced"
 _KAFKA_VERSION = (4, 3)
 
 KAFKA_PYTHON_KEYS = (
-    ForeignKey("api.version", "the client negotiates versions with every broker", ignored=True, value=_KAFKA_VERSION),
+    ForeignKey(
+        "api.version", "the client negotiates versions with every broker", ignored=True, own_value=_KAFKA_VERSION
+    ),
     ForeignKey("api.version.auto.timeout.ms", "the client negotiates versions with every broker", ignored=True),
     ForeignKey(
         "bootstrap.timeout.ms",

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pykclient import argument_values
 from pykclient.config.validators import Validator, ValidList
@@ -100,58 +100,32 @@ def white_space_remark(secret: str | None) -> str:
     )
 
 
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """A row of a table.
 
     ``unsupported`` is the reason why only the default is allowed. ``aliases`` are other names of the key. ``convert``
     turns a Python value into Kafka's form before parsing. ``extension`` marks keys that Java does not have. With
     ``named``, strings are not loaded: the client has short names for its own classes besides dotted names, and loads
-    them itself. Errors do not show the value of a key that ``is_secret``, as those of passwords are.
+    them itself. ``hidden`` keys are secrets as those of the type PASSWORD are.
     """
 
-    __slots__ = (
-        "aliases",
-        "convert",
-        "default",
-        "doc",
-        "extension",
-        "importance",
-        "is_secret",
-        "name",
-        "named",
-        "type",
-        "unsupported",
-        "validator",
-    )
+    name: str
+    type: str
+    default: Any
+    importance: str
+    doc: str
+    validator: Validator | None = None
+    unsupported: str | None = None
+    aliases: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+    extension: bool = False
+    named: bool = False
+    hidden: bool = False
 
-    def __init__(
-        self,
-        name: str,
-        type: str,
-        default: Any,
-        validator: Validator | None,
-        importance: str,
-        doc: str,
-        *,
-        unsupported: str | None = None,
-        aliases: tuple[str, ...] = (),
-        convert: Callable[[Any], Any] | None = None,
-        extension: bool = False,
-        named: bool = False,
-        is_secret: bool = False,
-    ) -> None:
-        self.name = name
-        self.named = named
-        self.is_secret = is_secret or type == Type.PASSWORD
-        self.type = type
-        self.default = default
-        self.validator = validator
-        self.importance = importance
-        self.doc = doc
-        self.unsupported = unsupported
-        self.aliases = aliases
-        self.convert = convert
-        self.extension = extension
+    @property
+    def is_secret(self) -> bool:
+        """True if errors do not show the key's value."""
+        return self.hidden or self.type == Type.PASSWORD
 
     def __repr__(self) -> str:
         return f"ConfigKey({self.name!r}, {self.type}, default={self.default!r})"
@@ -242,30 +216,23 @@ class ConfigKey:
         return unique
 
 
-class ForeignKey:
+class ForeignKey(NamedTuple):
     """A configuration key of another client, known so that its users get a helpful error.
 
     Values in ``harmless`` request what happens anyway, and are accepted. Other values are rejected with ``reason`` or,
     with ``ignored``, accepted with ``reason`` as a logged warning. A program that reads the key gets the given value,
-    else ``value``, by default the last one in ``harmless``.
+    else ``own_value``, else the last one in ``harmless``.
     """
 
-    __slots__ = ("harmless", "ignored", "name", "reason", "value")
+    name: str
+    reason: str
+    harmless: tuple[Any, ...] = (None,)
+    ignored: bool = False
+    own_value: Any = None
 
-    def __init__(
-        self,
-        name: str,
-        reason: str,
-        *,
-        harmless: tuple[Any, ...] = (None,),
-        ignored: bool = False,
-        value: Any = None,
-    ) -> None:
-        self.name = name
-        self.reason = reason
-        self.harmless = harmless
-        self.ignored = ignored
-        self.value = harmless[-1] if value is None else value
+    @property
+    def value(self) -> Any:
+        return self.harmless[-1] if self.own_value is None else self.own_value
 
     def check(self, given: Any) -> None:
         """Check a given value.

@@ -37,84 +37,83 @@ _KEYS = (
         "acks",
         Type.STRING,
         "all",
-        ValidString("all", "-1", "0", "1"),
         LOW,
         "The acknowledgements that a write needs. all (or -1): from every in-sync replica. 1: from the leader, "
         "which may lose the write if it fails. 0: none; errors go unnoticed and offsets are -1. Idempotence needs "
         "all.",
+        ValidString("all", "-1", "0", "1"),
         convert=_acks,
     ),
     ConfigKey(
         "batch.size",
         Type.INT,
         16_384,
-        at_least(0),
         MEDIUM,
         "The maximum size in bytes of a batch of records for one partition. 0 sends every record in its own "
         "batch, and so does a record larger than this. Without a codec, send_batch() fills larger batches, up to "
         "max.request.size.",
+        at_least(0),
     ),
     ConfigKey(
         "buffer.memory",
         Type.LONG,
         33_554_432,
-        at_least(0),
         HIGH,
         "The total bytes of memory for records that wait to be sent. When it is exhausted, send() blocks for up "
         "to max.block.ms and then raises BufferExhaustedError. Compression and requests in flight need some "
         "memory in addition.",
+        at_least(0),
     ),
     shared.client_id(MEDIUM),
     ConfigKey(
         "compression.type",
         Type.STRING,
         "none",
-        ValidString("none", "gzip", "snappy", "lz4", "zstd"),
         HIGH,
         "The compression of batches. Larger batches compress better.",
+        ValidString("none", "gzip", "snappy", "lz4", "zstd"),
         convert=none_means("none"),
     ),
     ConfigKey(
         "compression.gzip.level",
         Type.INT,
         -1,
-        Lambda(_gzip_level, "[1,...,9] or -1"),
         MEDIUM,
         "The level for compression.type=gzip: 1 is the fastest, 9 compresses best, -1 is the library's default "
         "(KIP-390).",
+        Lambda(_gzip_level, "[1,...,9] or -1"),
     ),
     ConfigKey(
         "compression.lz4.level",
         Type.INT,
         9,
-        between(1, 17),
         MEDIUM,
         "The level for compression.type=lz4. Higher levels compress better and are slower (KIP-390).",
+        between(1, 17),
     ),
     ConfigKey(
         "compression.zstd.level",
         Type.INT,
         3,
-        between(-131_072, 22),
         MEDIUM,
         "The level for compression.type=zstd. Higher levels compress better and are slower; negative levels are "
         "the fastest (KIP-390).",
+        between(-131_072, 22),
     ),
     shared.connections_max_idle_ms(540_000),
     ConfigKey(
         "delivery.timeout.ms",
         Type.INT,
         120_000,
-        at_least(0),
         MEDIUM,
         "The maximum time from send() until a record has succeeded or failed, including all waiting and retries. "
         "It must be at least linger.ms + request.timeout.ms, and is raised to that if it is not set.",
+        at_least(0),
     ),
     ConfigKey(
         "enable.idempotence",
         Type.BOOLEAN,
         True,
-        None,
         LOW,
         "If true, brokers discard duplicates from retries and keep the order of batches. This needs acks=all, "
         "retries above 0 and at most 5 requests in flight. If it is not set, conflicting values of acks or "
@@ -125,15 +124,14 @@ _KEYS = (
         "interceptor.classes",
         Type.LIST,
         (),
-        ValidList(),
         LOW,
         "Interceptors, as objects, classes or dotted names of classes. They see every record before it is sent, "
         "may change it, and are told the result.",
+        ValidList(),
     ),
     ConfigKey(
         "key.serializer",
         Type.CLASS,
-        None,
         None,
         HIGH,
         "The serializer of keys: a pykclient.serialization.Serializer, its class, a callable from key to bytes, "
@@ -144,7 +142,6 @@ _KEYS = (
         "value.serializer",
         Type.CLASS,
         None,
-        None,
         HIGH,
         "The serializer of values, in the same form as key.serializer.",
         convert=serialization_class,
@@ -153,50 +150,49 @@ _KEYS = (
         "linger.ms",
         Type.LONG,
         5,
-        at_least(0),
         MEDIUM,
         "How long a batch waits for more records before it is sent. Higher values mean fewer requests and better "
         "compression, but add up to this much latency under light load.",
+        at_least(0),
     ),
     ConfigKey(
         "max.block.ms",
         Type.LONG,
         60_000,
-        at_least(0),
         MEDIUM,
         "The maximum time that send() waits for metadata and buffer memory in total, and that partitions_for() "
         "waits for metadata.",
+        at_least(0),
     ),
     ConfigKey(
         "max.in.flight.requests.per.connection",
         Type.INT,
         5,
-        at_least(1),
         LOW,
         "The maximum number of requests in flight to one broker. With more than 1 and without idempotence, a "
         "retry may reorder batches.",
+        at_least(1),
     ),
     ConfigKey(
         "max.request.size",
         Type.INT,
         1_048_576,
-        at_least(0),
         MEDIUM,
         "The maximum size of a produce request in bytes, and so of a record. Brokers have their own limit for the "
         "compressed size of a batch (message.max.bytes).",
+        at_least(0),
     ),
     ConfigKey(
         "metadata.max.idle.ms",
         Type.LONG,
         300_000,
-        at_least(5_000),
         LOW,
         "Stop requesting metadata of a topic to which nothing was sent for this long.",
+        at_least(5_000),
     ),
     ConfigKey(
         "partitioner.class",
         Type.CLASS,
-        None,
         None,
         MEDIUM,
         "The partitioner for records without an explicit partition: a partitioner, its class, a callable (key, "
@@ -212,7 +208,6 @@ _KEYS = (
         "partitioner.adaptive.partitioning.enable",
         Type.BOOLEAN,
         True,
-        None,
         LOW,
         "If true, the default partitioner sends more records to partitions with shorter queues, that is, to "
         "faster brokers.",
@@ -221,16 +216,15 @@ _KEYS = (
         "partitioner.availability.timeout.ms",
         Type.LONG,
         0,
-        at_least(0),
         LOW,
         "With adaptive partitioning: if a broker has accepted nothing for this long, it gets no records without a "
         "key. 0 disables this.",
+        at_least(0),
     ),
     ConfigKey(
         "partitioner.ignore.keys",
         Type.BOOLEAN,
         False,
-        None,
         MEDIUM,
         "If true, the default partitioner ignores keys.",
     ),
@@ -238,25 +232,24 @@ _KEYS = (
         "retries",
         Type.INT,
         INT_MAX,
-        between(0, INT_MAX),
         HIGH,
         "The maximum number of retries of a batch after transient errors. Prefer delivery.timeout.ms to limit "
         "them. 0 disables idempotence.",
+        between(0, INT_MAX),
     ),
     ConfigKey(
         "transactional.id",
         Type.STRING,
         None,
-        NonEmptyString(),
         LOW,
         "A name that identifies this producer across restarts, and lets it send records in transactions. No two "
         "producers may use it at the same time: the newer one fences the older. Needs idempotence.",
+        NonEmptyString(),
     ),
     ConfigKey(
         "transaction.timeout.ms",
         Type.INT,
         60_000,
-        None,
         LOW,
         "The maximum duration of a transaction in milliseconds, after which the coordinator aborts it, and in the "
         "first generation of transactions also fences the producer. At most transaction.max.timeout.ms of the brokers "
@@ -266,7 +259,6 @@ _KEYS = (
         "transaction.two.phase.commit.enable",
         Type.BOOLEAN,
         False,
-        None,
         LOW,
         "Whether transactions take part in a two-phase commit, as with a database (KIP-939). They then never time "
         "out. The brokers must allow it, with the same setting and unstable.api.versions.enable=true.",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykclient.config.config_def import ConfigKey, Importance, Type
-from pykclient.config.validators import CaseInsensitiveValidString, Validator, ValidList, between
+from pykclient.config.validators import CaseInsensitiveValidString, ValidList, between
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -21,31 +19,18 @@ _USUAL_CLASSES = (
 )
 
 
-def _key(
-    name: str,
-    type: str,
-    default: Any,
-    importance: str,
-    doc: str,
-    validator: Validator | None = None,
-    reason: str | None = None,
-) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, importance, doc, unsupported=reason)
-
-
 _LOGIN_KEYS = (
     ConfigKey(
         "sasl.mechanism",
         Type.STRING,
         "GSSAPI",
-        None,
         MEDIUM,
         "The SASL mechanism for authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI or "
         "AWS_MSK_IAM.",
         aliases=("sasl.mechanisms",),
         convert=lambda value: "GSSAPI" if value is None else value,
     ),
-    _key(
+    ConfigKey(
         "sasl.jaas.config",
         Type.PASSWORD,
         None,
@@ -57,7 +42,6 @@ _LOGIN_KEYS = (
         "sasl.username",
         Type.STRING,
         None,
-        None,
         HIGH,
         "The user name for PLAIN and SCRAM, or the id of a delegation token.",
         aliases=("sasl.plain.username",),
@@ -66,7 +50,6 @@ _LOGIN_KEYS = (
     ConfigKey(
         "sasl.password",
         Type.PASSWORD,
-        None,
         None,
         HIGH,
         "The password for PLAIN and SCRAM, or the HMAC of a delegation token.",
@@ -77,7 +60,6 @@ _LOGIN_KEYS = (
         "sasl.client.callback.handler.class",
         Type.CLASS,
         None,
-        None,
         MEDIUM,
         "The handler of a mechanism's callbacks.",
         unsupported=_JAVA_CLASS,
@@ -87,38 +69,44 @@ _LOGIN_KEYS = (
         "sasl.login.callback.handler.class",
         Type.CLASS,
         None,
-        None,
         MEDIUM,
         "The handler of a login's callbacks.",
         unsupported=_JAVA_CLASS,
         convert=lambda value: None if isinstance(value, str) and value in _USUAL_CLASSES else value,
     ),
-    _key("sasl.login.class", Type.CLASS, None, MEDIUM, "The class that performs the login.", reason=_JAVA_CLASS),
-    _key(
+    ConfigKey(
+        "sasl.login.class", Type.CLASS, None, MEDIUM, "The class that performs the login.", unsupported=_JAVA_CLASS
+    ),
+    ConfigKey(
         "sasl.login.connect.timeout.ms",
         Type.INT,
         None,
         LOW,
         "The maximum time to connect to the identity provider.",
     ),
-    _key(
+    ConfigKey(
         "sasl.login.read.timeout.ms",
         Type.INT,
         None,
         LOW,
         "The maximum time to read from the identity provider.",
     ),
-    _key(
+    ConfigKey(
         "sasl.login.retry.backoff.max.ms",
         Type.LONG,
         10_000,
         LOW,
         "The maximum backoff between login attempts.",
     ),
-    _key(
-        "sasl.login.retry.backoff.ms", Type.LONG, 100, LOW, "The initial backoff between login attempts.", reason=None
+    ConfigKey(
+        "sasl.login.retry.backoff.ms",
+        Type.LONG,
+        100,
+        LOW,
+        "The initial backoff between login attempts.",
+        unsupported=None,
     ),
-    _key(
+    ConfigKey(
         "sasl.login.refresh.window.factor",
         Type.DOUBLE,
         0.8,
@@ -126,7 +114,7 @@ _LOGIN_KEYS = (
         "The fraction of a credential's lifetime after which it is refreshed.",
         between(0.5, 1.0),
     ),
-    _key(
+    ConfigKey(
         "sasl.login.refresh.window.jitter",
         Type.DOUBLE,
         0.05,
@@ -134,7 +122,7 @@ _LOGIN_KEYS = (
         "The maximum random jitter added to that time, as a fraction of the lifetime.",
         between(0.0, 0.25),
     ),
-    _key(
+    ConfigKey(
         "sasl.login.refresh.min.period.seconds",
         Type.SHORT,
         60,
@@ -142,7 +130,7 @@ _LOGIN_KEYS = (
         "The minimum time between refreshes.",
         between(0, 900),
     ),
-    _key(
+    ConfigKey(
         "sasl.login.refresh.buffer.seconds",
         Type.SHORT,
         300,
@@ -154,14 +142,12 @@ _LOGIN_KEYS = (
         "sasl.kerberos.service.name",
         Type.STRING,
         None,
-        None,
         MEDIUM,
         "The Kerberos service name of the brokers; kafka if it is not set.",
     ),
     ConfigKey(
         "sasl.kerberos.name",
         Type.CLASS,
-        None,
         None,
         LOW,
         "The whole name of the brokers' service, as service@host or a gssapi.Name, instead of its parts.",
@@ -172,7 +158,6 @@ _LOGIN_KEYS = (
         "sasl.kerberos.domain.name",
         Type.STRING,
         None,
-        None,
         LOW,
         "The host in the name of the brokers' service, if it is not the host that the client connects to.",
         extension=True,
@@ -181,39 +166,43 @@ _LOGIN_KEYS = (
         "sasl.aws.credentials.provider",
         Type.CLASS,
         None,
-        None,
         LOW,
         "A callable that returns AWS credentials for AWS_MSK_IAM: access key id, secret access key and, if there is "
         "one, session token. By default they come from the environment's variables or from botocore.",
         extension=True,
-        is_secret=True,
+        hidden=True,
     ),
-    _key(
-        "sasl.kerberos.kinit.cmd", Type.STRING, "/usr/bin/kinit", LOW, "The path of the kinit program.", reason=_TICKETS
+    ConfigKey(
+        "sasl.kerberos.kinit.cmd",
+        Type.STRING,
+        "/usr/bin/kinit",
+        LOW,
+        "The path of the kinit program.",
+        unsupported=_TICKETS,
     ),
-    _key(
+    ConfigKey(
         "sasl.kerberos.ticket.renew.window.factor",
         Type.DOUBLE,
         0.8,
         LOW,
         "The fraction of a ticket's lifetime after which it is renewed.",
-        reason=_TICKETS,
+        unsupported=_TICKETS,
     ),
-    _key(
+    ConfigKey(
         "sasl.kerberos.ticket.renew.jitter",
         Type.DOUBLE,
         0.05,
         LOW,
         "The maximum random jitter added to that time.",
-        reason=_TICKETS,
+        unsupported=_TICKETS,
     ),
-    _key(
+    ConfigKey(
         "sasl.kerberos.min.time.before.relogin",
         Type.LONG,
         60_000,
         LOW,
         "The minimum time between logins, in milliseconds.",
-        reason=_TICKETS,
+        unsupported=_TICKETS,
     ),
 )
 
@@ -222,22 +211,21 @@ _OAUTH_KEYS = (
         "sasl.oauthbearer.jwt.retriever.class",
         Type.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-        None,
         MEDIUM,
         "How tokens are retrieved, by the name of one of Java's classes: DefaultJwtRetriever and "
         "ClientCredentialsJwtRetriever ask sasl.oauthbearer.token.endpoint.url with the client's secret or an "
         "assertion, JwtBearerJwtRetriever with an assertion as a grant, and FileJwtRetriever reads a file.",
         named=True,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwt.validator.class",
         Type.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         MEDIUM,
         "The class that validates the token.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.scope",
         Type.STRING,
         None,
@@ -248,7 +236,6 @@ _OAUTH_KEYS = (
         "sasl.oauthbearer.client.credentials.client.id",
         Type.STRING,
         None,
-        None,
         MEDIUM,
         "The OAuth client's id, for sasl.oauthbearer.token.endpoint.url.",
         aliases=("sasl.oauthbearer.client.id",),
@@ -256,7 +243,6 @@ _OAUTH_KEYS = (
     ConfigKey(
         "sasl.oauthbearer.client.credentials.client.secret",
         Type.PASSWORD,
-        None,
         None,
         MEDIUM,
         "The OAuth client's secret.",
@@ -266,24 +252,22 @@ _OAUTH_KEYS = (
         "sasl.oauth.token.provider",
         Type.CLASS,
         None,
-        None,
         MEDIUM,
         "The source of tokens for OAUTHBEARER: an object with the method token(), as in kafka-python, or a callable "
         "that returns a token or, as in confluent-kafka, a token and its expiration time in seconds since the epoch.",
         aliases=("oauth.cb",),
         extension=True,
-        is_secret=True,  # some pass a token
+        hidden=True,  # some pass a token
     ),
     ConfigKey(
         "sasl.oauthbearer.config",
         Type.STRING,
         None,
-        None,
         LOW,
         "The argument of a callable that has a parameter.",
         extension=True,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.algorithm",
         Type.STRING,
         "RS256",
@@ -291,14 +275,14 @@ _OAUTH_KEYS = (
         "The algorithm that signs an assertion.",
         CaseInsensitiveValidString("ES256", "RS256"),
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.claim.aud",
         Type.STRING,
         None,
         MEDIUM,
         "An assertion's audience.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.claim.exp.seconds",
         Type.INT,
         300,
@@ -306,15 +290,15 @@ _OAUTH_KEYS = (
         "The validity of an assertion in seconds.",
         between(0, 86400),
     ),
-    _key("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, MEDIUM, "An assertion's issuer."),
-    _key(
+    ConfigKey("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, MEDIUM, "An assertion's issuer."),
+    ConfigKey(
         "sasl.oauthbearer.assertion.claim.jti.include",
         Type.BOOLEAN,
         False,
         MEDIUM,
         "If true, assertions contain an id.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.claim.nbf.seconds",
         Type.INT,
         60,
@@ -322,52 +306,52 @@ _OAUTH_KEYS = (
         "How many seconds in the past an assertion's validity starts.",
         between(0, 3600),
     ),
-    _key("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, MEDIUM, "An assertion's subject."),
-    _key(
+    ConfigKey("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, MEDIUM, "An assertion's subject."),
+    ConfigKey(
         "sasl.oauthbearer.assertion.file",
         Type.STRING,
         None,
         MEDIUM,
         "A file with a complete assertion.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.private.key.file",
         Type.STRING,
         None,
         MEDIUM,
         "The file with the signing key.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.private.key.passphrase",
         Type.PASSWORD,
         None,
         MEDIUM,
         "The password of that key.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.assertion.template.file",
         Type.STRING,
         None,
         MEDIUM,
         "A file with fixed parts of an assertion.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.scope.claim.name",
         Type.STRING,
         "scope",
         LOW,
         "The claim that contains the scope.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.sub.claim.name",
         Type.STRING,
         "sub",
         LOW,
         "The claim that contains the subject.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.token.endpoint.url",
         Type.STRING,
         None,
@@ -375,64 +359,64 @@ _OAUTH_KEYS = (
         "The URL from which tokens are retrieved with the client's id and secret, or file: and the path of a file "
         "that contains the token.",
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url",
         Type.STRING,
         None,
         MEDIUM,
         "The URL from which the provider's keys are retrieved.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         Type.LONG,
         3_600_000,
         LOW,
         "The interval at which those keys are refreshed.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         Type.LONG,
         10_000,
         LOW,
         "The maximum backoff between attempts.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         Type.LONG,
         100,
         LOW,
         "The initial backoff between attempts.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.clock.skew.seconds",
         Type.INT,
         30,
         LOW,
         "The tolerated difference from the provider's clock, in seconds.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.expected.audience",
         Type.LIST,
         (),
         HIGH,
         "The accepted audiences of a token.",
         ValidList(),
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.expected.issuer",
         Type.STRING,
         None,
         HIGH,
         "The required issuer of a token.",
-        reason=_VALIDATION,
+        unsupported=_VALIDATION,
     ),
-    _key(
+    ConfigKey(
         "sasl.oauthbearer.header.urlencode",
         Type.BOOLEAN,
         False,

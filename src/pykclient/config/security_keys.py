@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pykclient.config.config_def import ConfigKey, Importance, Type
 from pykclient.config.sasl_keys import SASL_KEYS
-from pykclient.config.validators import CaseInsensitiveValidString, Validator, ValidList
+from pykclient.config.validators import CaseInsensitiveValidString, ValidList
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -22,65 +22,31 @@ def _path(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _key(
-    name: str,
-    type: str,
-    default: Any,
-    importance: str,
-    doc: str,
-    validator: Validator | None = None,
-    reason: str | None = None,
-) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, importance, doc, unsupported=reason)
-
-
-def _ssl_key(
-    name: str,
-    type: str,
-    default: Any,
-    importance: str,
-    doc: str,
-    validator: Validator | None = None,
-    *,
-    aliases: tuple[str, ...] = (),
-    convert: Callable[[Any], Any] | None = None,
-) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, importance, doc, aliases=aliases, convert=convert)
-
-
-def _own_key(
-    name: str,
-    type: str,
-    default: Any,
-    doc: str,
-    *,
-    aliases: tuple[str, ...] = (),
-    convert: Callable[[Any], Any] | None = None,
-) -> ConfigKey:
+def _own_key(name: str, type: str, default: Any, doc: str, **more: Any) -> ConfigKey:
     """Return a key that Java's clients do not have."""
-    return ConfigKey(name, type, default, None, MEDIUM, doc, aliases=aliases, convert=convert, extension=True)
+    return ConfigKey(name, type, default, MEDIUM, doc, extension=True, **more)
 
 
 SECURITY_PROTOCOL = ConfigKey(
     "security.protocol",
     Type.STRING,
     "PLAINTEXT",
-    CaseInsensitiveValidString("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
     MEDIUM,
     "The protocol for connections to brokers: plain TCP or TLS, with or without SASL authentication.",
+    CaseInsensitiveValidString("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
     convert=lambda value: "PLAINTEXT" if value is None else value.strip().upper() if isinstance(value, str) else value,
 )
 
 SSL_KEYS = (
-    _ssl_key(
+    ConfigKey(
         "ssl.protocol",
         Type.STRING,
         "TLSv1.3",
         MEDIUM,
         "The newest TLS version to use. ssl.enabled.protocols has the others.",
     ),
-    _key("ssl.provider", Type.STRING, None, MEDIUM, "The Java security provider for TLS.", reason=_JVM),
-    _ssl_key(
+    ConfigKey("ssl.provider", Type.STRING, None, MEDIUM, "The Java security provider for TLS.", unsupported=_JVM),
+    ConfigKey(
         "ssl.cipher.suites",
         Type.LIST,
         (),
@@ -89,7 +55,7 @@ SSL_KEYS = (
         "TLS 1.3 in the list, connections use TLS 1.2, and the other way round.",
         ValidList(),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.enabled.protocols",
         Type.LIST,
         ("TLSv1.2", "TLSv1.3"),
@@ -97,7 +63,7 @@ SSL_KEYS = (
         "The TLS versions to use. All versions between the oldest and the newest one are enabled.",
         ValidList(),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.keystore.type",
         Type.STRING,
         "JKS",
@@ -105,7 +71,7 @@ SSL_KEYS = (
         "The format of the file with this client's key: PEM, PKCS12 or JKS. The client recognizes the format, so this "
         "need not be set.",
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.keystore.location",
         Type.STRING,
         None,
@@ -114,8 +80,8 @@ SSL_KEYS = (
         "(needs the extra jks). When the file changes, new connections use its new content.",
         convert=_path,
     ),
-    _ssl_key("ssl.keystore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
-    _ssl_key(
+    ConfigKey("ssl.keystore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
+    ConfigKey(
         "ssl.key.password",
         Type.PASSWORD,
         None,
@@ -123,7 +89,7 @@ SSL_KEYS = (
         "The password of the key itself, in ssl.keystore.key or in a file.",
         aliases=("ssl.password",),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.keystore.key",
         Type.PASSWORD,
         None,
@@ -131,7 +97,7 @@ SSL_KEYS = (
         "This client's private key, as PEM text (KIP-651).",
         aliases=("ssl.key.pem",),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.keystore.certificate.chain",
         Type.PASSWORD,
         None,
@@ -139,7 +105,7 @@ SSL_KEYS = (
         "This client's certificate chain, as PEM text, the client's own certificate first.",
         aliases=("ssl.certificate.pem",),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.truststore.certificates",
         Type.PASSWORD,
         None,
@@ -147,14 +113,14 @@ SSL_KEYS = (
         "The trusted certificates, as PEM text.",
         aliases=("ssl.ca.pem",),
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.truststore.type",
         Type.STRING,
         "JKS",
         MEDIUM,
         "The format of the file with the trusted certificates. The client recognizes it, so this need not be set.",
     ),
-    _ssl_key(
+    ConfigKey(
         "ssl.truststore.location",
         Type.STRING,
         None,
@@ -163,10 +129,12 @@ SSL_KEYS = (
         "trusted.",
         convert=_path,
     ),
-    _ssl_key("ssl.truststore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
-    _key("ssl.keymanager.algorithm", Type.STRING, "SunX509", LOW, "Java's key manager factory.", reason=_JVM),
-    _key("ssl.trustmanager.algorithm", Type.STRING, "PKIX", LOW, "Java's trust manager factory.", reason=_JVM),
-    _ssl_key(
+    ConfigKey("ssl.truststore.password", Type.PASSWORD, None, HIGH, "The password of that file."),
+    ConfigKey("ssl.keymanager.algorithm", Type.STRING, "SunX509", LOW, "Java's key manager factory.", unsupported=_JVM),
+    ConfigKey(
+        "ssl.trustmanager.algorithm", Type.STRING, "PKIX", LOW, "Java's trust manager factory.", unsupported=_JVM
+    ),
+    ConfigKey(
         "ssl.endpoint.identification.algorithm",
         Type.STRING,
         "https",
@@ -175,14 +143,16 @@ SSL_KEYS = (
         "check.",
         convert=lambda value: "https" if value is None else value,
     ),
-    _key("ssl.secure.random.implementation", Type.STRING, None, LOW, "Java's random number generator.", reason=_JVM),
-    _key(
+    ConfigKey(
+        "ssl.secure.random.implementation", Type.STRING, None, LOW, "Java's random number generator.", unsupported=_JVM
+    ),
+    ConfigKey(
         "ssl.engine.factory.class",
         Type.CLASS,
         None,
         LOW,
         "The factory of TLS engines.",
-        reason="pass ssl_context instead",
+        unsupported="pass ssl_context instead",
     ),
     _own_key(
         "ssl.context",
@@ -255,7 +225,6 @@ _HTTPS_KEYS = (
         "https.ca.pem",
         Type.PASSWORD,
         None,
-        None,
         MEDIUM,
         "The trusted certificates of identity providers, as PEM text.",
         extension=True,
@@ -264,7 +233,7 @@ _HTTPS_KEYS = (
 
 SECURITY_KEYS = (
     SECURITY_PROTOCOL,
-    _key("security.providers", Type.STRING, None, LOW, "Java security providers to install.", reason=_JVM),
+    ConfigKey("security.providers", Type.STRING, None, LOW, "Java security providers to install.", unsupported=_JVM),
     *SSL_KEYS,
     *_HTTPS_KEYS,
     *SASL_KEYS,

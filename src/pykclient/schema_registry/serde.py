@@ -184,7 +184,7 @@ class AssociatedNameStrategy:
 
 def setting(name: str, type: str, default: Any, doc: str) -> ConfigKey:
     """Return a setting of serializers or deserializers."""
-    return ConfigKey(name, type, default, None, Importance.MEDIUM, doc, extension=True, named=True)
+    return ConfigKey(name, type, default, Importance.MEDIUM, doc, extension=True, named=True)
 
 
 _BOTH: Final = (

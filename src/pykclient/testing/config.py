@@ -145,7 +145,7 @@ _LONG_MAX = (1 << 63) - 1
 def _key(
     name: str, type: str, default: Any, doc: str, validator: Validator | None = None, *, extension: bool = False
 ) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc, extension=extension)
+    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator, extension=extension)
 
 
 def _boolean(name: str, default: bool, doc: str) -> ConfigKey:

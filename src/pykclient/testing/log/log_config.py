@@ -42,7 +42,7 @@ _REPLICAS = Lambda(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:
 
 
 def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc)
+    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator)
 
 
 _KEYS = (

@@ -41,7 +41,7 @@ def _offset_reset(value: Any) -> str | None:
 
 
 def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, type, default, validator, Importance.MEDIUM, doc)
+    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator)
 
 
 DEFINITION: Final = ConfigDef(

@@ -1,4 +1,4 @@
-"""Generate docs/configuration.md: ``python -m pykclient.config.reference [--check] docs/configuration.md``."""
+"""Generate docs/configuration.md: ``python tools/config_reference.py docs/configuration.md [--check]``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykclient.config.producer_config import ProducerConfig
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `python -m pykclient.config.reference docs/configuration.md` from src/pykclient/config. -->
+<!-- Written by `python tools/config_reference.py docs/configuration.md` from src/pykclient/config. -->
 
 Names, types, defaults and valid values are those of Kafka's Java clients, version 4.3.1. Two defaults differ,
 those of `receive.buffer.bytes` and `send.buffer.bytes`; and some keys that Java requires have a default here. You can
@@ -243,7 +243,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if paths[0].read_text(encoding="utf-8") == text:
         return 0
-    sys.stderr.write(f"{paths[0]} is out of date; write it with python -m pykclient.config.reference {paths[0]}\n")
+    sys.stderr.write(f"{paths[0]} is out of date; write it with python tools/config_reference.py {paths[0]}\n")
     return 1
 
 
