@@ -95,7 +95,7 @@ bench-spark: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python tools/config_reference.py docs/configuration.md
-	$(BIN)/python -m pykclient.cli.reference docs/cli.md
+	$(BIN)/python tools/cli_reference.py docs/cli.md
 	$(BIN)/python tools/client_settings.py src/pykclient/config/client_settings.py
 	$(BIN)/python tools/metrics_reference.py docs/metrics.md
 	$(BIN)/python tools/librdkafka_defaults.py docs/migrating.md docs/from-confluent.md

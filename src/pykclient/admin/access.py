@@ -81,18 +81,22 @@ def _acl(pattern: Any, acl: Any) -> ACL:
     )
 
 
+def _filter_fields(wanted: ACLFilter) -> dict[str, Any]:
+    pattern = wanted.resource_pattern
+    return {
+        "resource_type_filter": pattern.resource_type.value,
+        "resource_name_filter": pattern.resource_name,
+        "pattern_type_filter": pattern.pattern_type.value,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation.value,
+        "permission_type": wanted.permission_type.value,
+    }
+
+
 def describe_acls(wanted: ACLFilter) -> Steps[list[ACL]]:
     """Return the ACLs that match a filter."""
-    pattern = wanted.resource_pattern
-    request = DescribeAclsRequest(
-        resource_type_filter=pattern.resource_type.value,
-        resource_name_filter=pattern.resource_name,
-        pattern_type_filter=pattern.pattern_type.value,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation.value,
-        permission_type=wanted.permission_type.value,
-    )
+    request = DescribeAclsRequest(**_filter_fields(wanted))
 
     def read(response: Any) -> list[ACL]:
         return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
@@ -135,18 +139,7 @@ def delete_acls(filters: Sequence[ACLFilter]) -> Steps[Results[ACLFilter, Result
 
     def request(keys: Sequence[ACLFilter], _timeout_ms: int) -> RequestBuilder:
         message = DeleteAclsRequest(
-            filters=[
-                DeleteAclsRequest.DeleteAclsFilter(
-                    resource_type_filter=found.resource_pattern.resource_type.value,
-                    resource_name_filter=found.resource_pattern.resource_name,
-                    pattern_type_filter=found.resource_pattern.pattern_type.value,
-                    principal_filter=found.principal,
-                    host_filter=found.host,
-                    operation=found.operation.value,
-                    permission_type=found.permission_type.value,
-                )
-                for found in keys
-            ]
+            filters=[DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(found)) for found in keys]
         )
         return _acl_builder(message, keys)
 

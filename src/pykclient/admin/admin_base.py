@@ -57,13 +57,13 @@ class AdminDriver:
         self._is_unfinished = False
         self._last_poll_ms = self._clock.now_ms()
 
-    def complete(self, call: AdminCall[Any, Any], name: str) -> None:
-        """Run ``call`` until it is done. ``name`` is the method that the application has called.
+    def complete(self, call: AdminCall[Any, Any]) -> None:
+        """Run ``call`` until it is done.
 
         Raises:
             IllegalStateError: a signal handler or a ``__del__`` has interrupted a call of the same thread.
         """
-        self._ensure_not_nested(name)
+        self._ensure_not_nested(f"{call.name}()")
         signal = self._clock.new_signal()
         call.on_done = signal.set
         try:
@@ -220,7 +220,7 @@ class AdminBase(SubscribedMetrics):
         """The configuration."""
         return self._components.config
 
-    def _run(self, name: str, timeout_ms: object, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[T], timeout_ms: object = None) -> T:
         """Run the steps of a method to their end, and return their result.
 
         Raises:
@@ -240,7 +240,7 @@ class AdminBase(SubscribedMetrics):
             while True:
                 if call is not None:
                     components.begin(call, deadline)
-                    self._driver.complete(call, f"{name}()")
+                    self._driver.complete(call)
                 call = steps.send(components)
         except StopIteration as stop:
             result: T = stop.value

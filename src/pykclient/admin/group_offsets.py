@@ -11,7 +11,7 @@ from pykclient.admin.admin_calls import Steps, run
 from pykclient.admin.api import AdminApiHandler, Answers, ApiRequest, ApiResult, item_error
 from pykclient.admin.descriptions import ShareGroupOffset
 from pykclient.admin.groups import coordinator
-from pykclient.admin.partitions import by_partition, by_topic, list_offsets
+from pykclient.admin.partitions import by_partition, by_topic, list_offsets, topics_of
 from pykclient.admin.values import IsolationLevel, OffsetSpec, OffsetTimestamp, Results
 from pykclient.errors import IllegalArgumentError, KafkaError, RebalanceInProgressError, UnstableOffsetCommitError
 from pykclient.network.client_request import RequestBuilder
@@ -66,9 +66,7 @@ class OffsetFetchHandler(AdminApiHandler[str, Offsets]):
 
     def _topics(self, group: str, kind: Callable[..., T]) -> list[T] | None:
         partitions = self._specs[group]
-        if partitions is None:
-            return None
-        return [kind(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(partitions).items()]
+        return None if partitions is None else topics_of(by_topic(partitions), kind)
 
     def handle_unsupported_version(self, keys: Sequence[str], error: KafkaError) -> ApiResult[str, Offsets]:
         if not self._asks_for_several:
@@ -257,23 +255,13 @@ def reset_offsets(group: str, targets: Mapping[TopicPartition, Any]) -> Steps[di
 def describe_share_group_offsets(specs: GroupSpecs) -> Steps[Results[str, dict[TopicPartition, ShareGroupOffset]]]:
     """Return where share groups begin to read (KIP-932)."""
 
+    def topics(partitions: Sequence[TopicPartition] | None) -> list[Any] | None:
+        kind = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic
+        return None if partitions is None else topics_of(by_topic(partitions), kind, "topic_name", "partitions")
+
     def request(keys: Sequence[str], _timeout_ms: int) -> DescribeShareGroupOffsetsRequest:
-        return DescribeShareGroupOffsetsRequest(
-            groups=[
-                DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
-                    group_id=key,
-                    topics=None
-                    if (partitions := specs[key]) is None
-                    else [
-                        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic(
-                            topic_name=topic, partitions=numbers
-                        )
-                        for topic, numbers in by_topic(partitions).items()
-                    ],
-                )
-                for key in keys
-            ]
-        )
+        kind = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+        return DescribeShareGroupOffsetsRequest(groups=[kind(group_id=key, topics=topics(specs[key])) for key in keys])
 
     def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for group in response.groups:

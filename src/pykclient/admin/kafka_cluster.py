@@ -6,46 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pykclient.admin import expect
-from pykclient.admin.access import (
-    acl_arguments,
-    alter_scram,
-    create_acls,
-    delete_acls,
-    describe_acls,
-    describe_scram,
-    scram_alterations,
-)
+from pykclient.admin import access, cluster, configs, expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import Steps
 from pykclient.admin.api import to_broker
-from pykclient.admin.cluster import (
-    alter_replica_log_dirs,
-    api_versions,
-    broker_id_arguments,
-    broker_ids,
-    client_instance_id,
-    describe_cluster,
-    describe_log_dirs,
-    describe_quorum,
-    directories,
-    feature_updates,
-    lookup_of_features,
-    update_features,
-)
-from pykclient.admin.configs import (
-    Change,
-    Described,
-    all_keys,
-    alter_configs,
-    changes_of,
-    config_entries,
-    describe_configs,
-    keys_of,
-    list_config_resources,
-    replace_configs,
-    resources,
-)
 from pykclient.admin.descriptions import BrokerVersionData
 from pykclient.admin.partitions import partitions_by_topic
 from pykclient.admin.plain import answered, plain, shown_error, with_operations
@@ -80,7 +44,7 @@ class ClusterCalls(AdminBase):
         Raises:
             KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
         """
-        described = plain(self._run("describe_cluster", None, describe_cluster()))
+        described = plain(self._run(cluster.describe_cluster()))
         for name in ("error_code", "error_message", "endpoint_type", "throttle_time_ms"):
             del described[name]
         return with_operations(described)
@@ -93,7 +57,7 @@ class ClusterCalls(AdminBase):
             UnsupportedVersionError: the brokers have no receiver for metrics.
             KafkaTimeoutError: no broker has answered within ``default.api.timeout.ms``.
         """
-        return self._run("client_instance_id", None, client_instance_id())
+        return self._run(cluster.client_instance_id())
 
     def describe_log_dirs(
         self,
@@ -109,16 +73,16 @@ class ClusterCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the cluster.
             KafkaTimeoutError: a broker has not answered within ``default.api.timeout.ms``.
         """
-        asked = None if brokers is None else broker_id_arguments(brokers, "brokers")
+        asked = None if brokers is None else cluster.broker_id_arguments(brokers, "brokers")
 
         def steps() -> Steps[dict[int, DescribeLogDirsResponse]]:
             partitions = yield from partitions_by_topic(topic_partitions)
-            ids = asked if asked is not None else (yield from broker_ids())
-            return (yield from describe_log_dirs(partitions, ids)).all()
+            ids = asked if asked is not None else (yield from cluster.broker_ids())
+            return (yield from cluster.describe_log_dirs(partitions, ids)).all()
 
         return [
             {"broker": broker_id, "log_dirs": plain(response.results)}
-            for broker_id, response in self._run("describe_log_dirs", None, steps()).items()
+            for broker_id, response in self._run(steps()).items()
         ]
 
     def alter_replica_log_dirs(
@@ -132,8 +96,8 @@ class ClusterCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported, such as a timeout.
         """
-        wanted = directories(replica_assignments)
-        results = self._run("alter_replica_log_dirs", None, alter_replica_log_dirs(wanted))
+        wanted = cluster.directories(replica_assignments)
+        results = self._run(cluster.alter_replica_log_dirs(wanted))
         return error_classes(results, wanted)
 
     def describe_metadata_quorum(self) -> dict[str, Any]:
@@ -142,7 +106,7 @@ class ClusterCalls(AdminBase):
         Raises:
             UnsupportedVersionError: the cluster does not run in KRaft mode.
         """
-        found: dict[str, Any] = plain(self._run("describe_metadata_quorum", None, describe_quorum()))
+        found: dict[str, Any] = plain(self._run(cluster.describe_quorum()))
         del found["error_code"], found["error_message"]
         for topic in found["topics"]:
             for partition in topic["partitions"]:
@@ -154,12 +118,12 @@ class ClusterCalls(AdminBase):
         """Return the versions of the APIs that a broker supports."""
         id = expect.number(broker_id, "broker_id")
         name = "get_broker_version_data"
-        response = self._run(name, None, api_versions(name, to_broker(id)))
+        response = self._run(cluster.api_versions(name, to_broker(id)))
         return BrokerVersionData(id, _versions(response))
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
         """Return the first and last version of each API, by API key, from any broker."""
-        return _versions(self._run("api_versions", None, api_versions("api_versions")))
+        return _versions(self._run(cluster.api_versions("api_versions")))
 
     def describe_features(self, send_request_to_controller: bool = False) -> dict[str, dict[str, Any]]:
         """Return the features of the cluster, by name.
@@ -167,8 +131,8 @@ class ClusterCalls(AdminBase):
         ``supported`` and ``finalized`` are pairs of the lowest and highest level; ``finalized_epoch`` is None if it is
         unknown. With ``send_request_to_controller``, the broker that stands for the controller is asked.
         """
-        lookup = lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
-        response = self._run("describe_features", None, api_versions("describe_features", lookup))
+        lookup = cluster.lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
+        response = self._run(cluster.api_versions("describe_features", lookup))
         epoch = None if response.finalized_features_epoch < 0 else response.finalized_features_epoch
         found: dict[str, dict[str, Any]] = {}
         for supported in response.supported_features:
@@ -187,15 +151,12 @@ class ClusterCalls(AdminBase):
         ``feature_updates`` maps features to levels, or to pairs of an UpdateFeatureType and a level. Level 0 removes a
         feature. Raises the error of the whole request, such as ClusterAuthorizationError.
         """
-        updates = _feature_updates(feature_updates)
+        updates = cluster.feature_updates(feature_updates)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = self._run("update_features", timeout_ms, update_features(updates, is_trial))
+        results = self._run(cluster.update_features(updates, is_trial), timeout_ms)
         if results.error_of_all is not None:  # from version 2 on the brokers take all updates or none
             raise results.error_of_all
         return {name: shown_error(results.failed[name]) if name in results.failed else "OK" for name in updates}
-
-
-_feature_updates = feature_updates
 
 
 def error_classes(results: Results[K, Any], keys: Iterable[K]) -> dict[K, type[KafkaError]]:
@@ -235,10 +196,10 @@ class ConfigCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the configuration of a broker.
             KafkaError: any other error of a resource.
         """
-        wanted = {resource: keys_of(resource) for resource in resources(config_resources)}
+        wanted = {resource: configs.keys_of(resource) for resource in configs.resources(config_resources)}
         chosen = ConfigFilterType.build_from(config_filter)
         with_synonyms = expect.flag(include_synonyms, "include_synonyms")
-        results = self._run("describe_configs", None, describe_configs(wanted, with_synonyms))
+        results = self._run(configs.describe_configs(wanted, with_synonyms))
         found: dict[str, dict[str, Any]] = {}
         for resource, described in results.all().items():
             of_type = found.setdefault(resource.resource_type.name.lower(), {})
@@ -255,7 +216,7 @@ class ConfigCalls(AdminBase):
         given = [] if resource_types is None else expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
         found: dict[str, list[str]] = {}
-        for resource in self._run("list_config_resources", None, list_config_resources(types)):
+        for resource in self._run(configs.list_config_resources(types)):
             found.setdefault(resource.resource_type.name.lower(), []).append(resource.name)
         return found
 
@@ -277,7 +238,7 @@ class ConfigCalls(AdminBase):
             IllegalArgumentError: an argument is wrong, or a key is unknown.
             KafkaError: an error that no broker has reported for one resource, such as a timeout.
         """
-        changed = {resource: changes_of(resource) for resource in resources(config_resources)}
+        changed = {resource: configs.changes_of(resource) for resource in configs.resources(config_resources)}
         return self._alter("alter_configs", changed, validate_only, raise_on_unknown, incremental)
 
     def reset_configs(
@@ -298,22 +259,22 @@ class ConfigCalls(AdminBase):
         """
         if incremental is False:
             raise IllegalArgumentError("resetting single keys needs incremental changes: leave out incremental=False")
-        given = resources(config_resources)
-        named = {resource: keys_of(resource) or [] for resource in given}
-        bare = all_keys(resource for resource, keys in named.items() if not keys)
-        modified = self._run("describe_configs", None, describe_configs(bare, False)).all()
+        given = configs.resources(config_resources)
+        named = {resource: configs.keys_of(resource) or [] for resource in given}
+        bare = configs.all_keys(resource for resource, keys in named.items() if not keys)
+        modified = self._run(configs.describe_configs(bare, False)).all()
         changed = {}
         for resource, keys in named.items():
             if resource in modified:
-                entries = config_entries(modified[resource]).values()
+                entries = configs.config_entries(modified[resource]).values()
                 keys[:] = [entry.name for entry in entries if entry.source.is_modified() and not entry.is_read_only]
-            changed[resource] = [Change(key, AlterConfigOp.DELETE, None) for key in keys]
+            changed[resource] = [configs.Change(key, AlterConfigOp.DELETE, None) for key in keys]
         return self._alter("reset_configs", changed, validate_only, raise_on_unknown, True)
 
     def _alter(
         self,
         name: str,
-        changed: Mapping[ConfigResource, list[Change]],
+        changed: Mapping[ConfigResource, list[configs.Change]],
         validate_only: bool,
         raise_on_unknown: bool,
         incremental: bool | None,
@@ -325,20 +286,20 @@ class ConfigCalls(AdminBase):
 
         def steps() -> Steps[Results[ConfigResource, Any]]:
             if refuses_unknown:
-                known = yield from describe_configs(all_keys(changed), False)
+                known = yield from configs.describe_configs(configs.all_keys(changed), False)
                 for resource, described in known.all().items():
                     can_be_set = {config.name for config in described.configs if not config.read_only}
                     unknown = {change.key for change in changed[resource]} - can_be_set
                     if unknown:
                         raise IllegalArgumentError(f"{resource} has no dynamic configs {sorted(unknown)}")
             if incremental is False:
-                return (yield from replace_configs(changed, is_trial))
-            results = yield from alter_configs(changed, is_trial)
+                return (yield from configs.replace_configs(changed, is_trial))
+            results = yield from configs.alter_configs(changed, is_trial)
             if incremental is None and any(type(e) is UnsupportedVersionError for e in results.failed.values()):
-                return (yield from replace_configs(changed, is_trial))
+                return (yield from configs.replace_configs(changed, is_trial))
             return results
 
-        failed = answered(self._run(name, None, steps())).failed
+        failed = answered(self._run(steps())).failed
         found: dict[str, dict[str, str]] = {}
         for resource in changed:
             shown = shown_error(failed[resource]) if resource in failed else "OK"
@@ -346,7 +307,7 @@ class ConfigCalls(AdminBase):
         return found
 
 
-def _plain_configs(described: Described, chosen: ConfigFilterType) -> dict[str, dict[str, Any]]:
+def _plain_configs(described: configs.Described, chosen: ConfigFilterType) -> dict[str, dict[str, Any]]:
     found = {}
     for config in described.configs:
         source = ConfigSourceType.build_from(config.config_source)
@@ -372,8 +333,8 @@ class AccessCalls(AdminBase):
             SecurityDisabledError: the brokers have no authorizer.
             ClusterAuthorizationError: not authorized to describe the cluster.
         """
-        (wanted,) = acl_arguments([acl_filter], ACLFilter, "acl_filter")
-        return self._run("describe_acls", None, describe_acls(wanted)), NoError
+        (wanted,) = access.acl_arguments([acl_filter], ACLFilter, "acl_filter")
+        return self._run(access.describe_acls(wanted)), NoError
 
     def create_acls(self, acls: Iterable[ACL]) -> dict[str, list[Any]]:
         """Create ACLs. Return those that ``succeeded``, and those that ``failed`` with their error classes.
@@ -381,8 +342,8 @@ class AccessCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for an ACL, such as a timeout.
         """
-        wanted = acl_arguments(acls, ACL, "acls")
-        results = answered(self._run("create_acls", None, create_acls(wanted)))
+        wanted = access.acl_arguments(acls, ACL, "acls")
+        results = answered(self._run(access.create_acls(wanted)))
         return {
             "succeeded": [acl for acl in wanted if acl in results.succeeded],
             "failed": [type(results.failed[acl]) for acl in wanted if acl in results.failed],
@@ -394,8 +355,8 @@ class AccessCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a filter, such as a timeout.
         """
-        wanted = acl_arguments(acl_filters, ACLFilter, "acl_filters")
-        results = answered(self._run("delete_acls", None, delete_acls(wanted)))
+        wanted = access.acl_arguments(acl_filters, ACLFilter, "acl_filters")
+        results = answered(self._run(access.delete_acls(wanted)))
         return [
             (acl_filter, [], type(results.failed[acl_filter]))
             if acl_filter in results.failed
@@ -411,8 +372,8 @@ class AccessCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a user, such as a timeout.
         """
-        wanted = scram_alterations(alterations)
-        results = answered(self._run("alter_user_scram_credentials", None, alter_scram(wanted)))
+        wanted = access.scram_alterations(alterations)
+        results = answered(self._run(access.alter_scram(wanted)))
         return {user: str(results.failed[user]) if user in results.failed else None for user in results}
 
     def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -422,7 +383,7 @@ class AccessCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the cluster.
         """
         asked = None if users is None else expect.texts(users, "users")
-        found = self._run("describe_user_scram_credentials", None, describe_scram(asked))
+        found = self._run(access.describe_scram(asked))
         return {
             user.user: {
                 "error": user.error_message if user.error_code else None,

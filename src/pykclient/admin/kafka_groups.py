@@ -6,42 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykclient import topic_names
-from pykclient.admin import expect
+from pykclient.admin import cluster, expect, group_offsets, groups, transactions
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import Steps
-from pykclient.admin.cluster import broker_id_arguments
-from pykclient.admin.group_offsets import (
-    alter_group_offsets,
-    delete_group_offsets,
-    group_specs,
-    list_group_offsets,
-    new_offsets,
-    reset_offsets,
-    reset_targets,
-)
-from pykclient.admin.groups import (
-    Described,
-    decoded,
-    delete_groups,
-    describe_classic_groups,
-    list_groups,
-    members_to_remove,
-    remove_members,
-)
 from pykclient.admin.kafka_cluster import error_classes
 from pykclient.admin.plain import answered, kafka_python_name, plain, shown_error, with_operations
-from pykclient.admin.transactions import (
-    abort_spec,
-    abort_transaction,
-    as_kafka_python,
-    describe_producers,
-    describe_transactions,
-    end_transactions,
-    hanging_transactions,
-    list_transactions,
-    open_transactions_argument,
-    transaction_filter,
-)
 from pykclient.admin.values import (
     AbortTransactionSpec,
     GroupState,
@@ -83,10 +52,10 @@ class GroupCalls(AdminBase):
             KafkaError: an error that no broker has reported for a group, such as a timeout.
         """
         expect.flag(include_authorized_operations, "include_authorized_operations")
-        groups = expect.texts(group_ids, "group_ids")
+        ids = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
-        results = answered(self._run("describe_groups", None, describe_classic_groups(groups, broker)))
-        return {group: _described(group, results) for group in groups}
+        results = answered(self._run(groups.describe_classic_groups(ids, broker)))
+        return {group: _described(group, results) for group in ids}
 
     def list_groups(
         self,
@@ -100,12 +69,12 @@ class GroupCalls(AdminBase):
             ClusterAuthorizationError: not authorized to describe the cluster.
             UnsupportedVersionError: the brokers are too old for a filter.
         """
-        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        brokers = None if broker_ids is None else cluster.broker_id_arguments(broker_ids, "broker_ids")
         states_asked = expect.optional_items(states_filter, "states_filter", "states")
         states = [GroupState.build_from(state) for state in states_asked]
         types = [GroupType.build_from(kind) for kind in expect.optional_items(types_filter, "types_filter", "types")]
-        results = self._run("list_groups", None, list_groups(brokers, states, types))
-        return [plain(group) for groups in results.all().values() for group in groups]
+        results = self._run(groups.list_groups(brokers, states, types))
+        return [plain(group) for listed in results.all().values() for group in listed]
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
         """Delete groups without members, with their offsets. Return ``"OK"`` or the error's name for each.
@@ -113,10 +82,10 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: an error that no broker has reported for a group, such as a timeout.
         """
-        groups = expect.texts(group_ids, "group_ids")
+        ids = expect.texts(group_ids, "group_ids")
         broker = _coordinator_id(group_coordinator_id)
-        failed = answered(self._run("delete_groups", None, delete_groups(groups, broker))).failed
-        return {group: kafka_python_name(failed[group]) if group in failed else "OK" for group in groups}
+        failed = answered(self._run(groups.delete_groups(ids, broker))).failed
+        return {group: kafka_python_name(failed[group]) if group in failed else "OK" for group in ids}
 
     def list_group_offsets(
         self, group_specs: Mapping[str, Iterable[TopicPartition] | None] | Iterable[str] | str
@@ -130,8 +99,8 @@ class GroupCalls(AdminBase):
             GroupAuthorizationError: not authorized to describe a group.
             KafkaError: any other error of a group or partition.
         """
-        specs = _group_specs(group_specs)
-        return self._run("list_group_offsets", None, list_group_offsets(specs)).all()
+        specs = group_offsets.group_specs(group_specs)
+        return self._run(group_offsets.list_group_offsets(specs)).all()
 
     def alter_group_offsets(
         self,
@@ -147,9 +116,9 @@ class GroupCalls(AdminBase):
             KafkaError: an error that no broker has reported for a partition, such as a timeout.
         """
         group = expect.text(group_id, "group_id")
-        wanted = new_offsets(offsets)
+        wanted = group_offsets.new_offsets(offsets)
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("alter_group_offsets", None, alter_group_offsets(group, wanted, broker))
+        results = self._run(group_offsets.alter_group_offsets(group, wanted, broker))
         return error_classes(results, wanted)
 
     def reset_group_offsets(
@@ -167,16 +136,16 @@ class GroupCalls(AdminBase):
             KafkaError: an error that no broker has reported for a partition, or one in looking up the offsets.
         """
         group = expect.text(group_id, "group_id")
-        targets = reset_targets(offset_specs)
+        targets = group_offsets.reset_targets(offset_specs)
         broker = _coordinator_id(group_coordinator_id)
         if not targets:
             return {}
 
         def steps() -> Steps[tuple[dict[TopicPartition, OffsetAndMetadata], Results[TopicPartition, None]]]:
-            offsets = yield from reset_offsets(group, targets)
-            return offsets, (yield from alter_group_offsets(group, offsets, broker))
+            offsets = yield from group_offsets.reset_offsets(group, targets)
+            return offsets, (yield from group_offsets.alter_group_offsets(group, offsets, broker))
 
-        offsets, results = self._run("reset_group_offsets", None, steps())
+        offsets, results = self._run(steps())
         classes = error_classes(results, offsets)
         return {tp: {"error": classes[tp], "offset": offsets[tp].offset} for tp in offsets}
 
@@ -195,7 +164,7 @@ class GroupCalls(AdminBase):
         group = expect.text(group_id, "group_id")
         wanted = topic_names.partitions(partitions, "partitions")
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("delete_group_offsets", None, delete_group_offsets(group, wanted, broker))
+        results = self._run(group_offsets.delete_group_offsets(group, wanted, broker))
         return error_classes(results, wanted)
 
     def remove_group_members(
@@ -211,17 +180,14 @@ class GroupCalls(AdminBase):
             KafkaError: an error of the group as a whole.
         """
         group = expect.text(group_id, "group_id")
-        wanted = members_to_remove(members)
+        wanted = groups.members_to_remove(members)
         broker = _coordinator_id(group_coordinator_id)
-        results = self._run("remove_group_members", None, remove_members(group, wanted, broker))
+        results = self._run(groups.remove_members(group, wanted, broker))
         classes = error_classes(results, wanted)
         return {member.member_id or member.group_instance_id or "": error for member, error in classes.items()}
 
 
-_group_specs = group_specs
-
-
-def _described(group: str, results: Results[str, Described]) -> dict[str, Any]:
+def _described(group: str, results: Results[str, groups.Described]) -> dict[str, Any]:
     error = results.failed.get(group)
     if group in results.succeeded:
         found = results.succeeded[group].group
@@ -232,7 +198,7 @@ def _described(group: str, results: Results[str, Described]) -> dict[str, Any]:
     told = with_operations(plain(found))
     del told["error_code"], told["error_message"]
     for member, raw in zip(told["members"], found.members, strict=True):
-        subscription, assignment = decoded(raw.member_metadata, raw.member_assignment)
+        subscription, assignment = groups.decoded(raw.member_metadata, raw.member_assignment)
         member["member_metadata"] = plain(subscription) if subscription is not None else raw.member_metadata
         member["member_assignment"] = plain(assignment) if assignment is not None else raw.member_assignment
     told["error"] = None if error is None else shown_error(error)
@@ -259,9 +225,11 @@ class TransactionCalls(AdminBase):
             UnsupportedVersionError: the brokers are too old for a filter.
             KafkaError: a broker could not list its transactions.
         """
-        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
-        wanted = transaction_filter(producer_id_filters, state_filters, duration_filter_ms, transactional_id_pattern)
-        return self._run("list_transactions", None, list_transactions(brokers, wanted)).all()
+        brokers = None if broker_ids is None else cluster.broker_id_arguments(broker_ids, "broker_ids")
+        wanted = transactions.transaction_filter(
+            producer_id_filters, state_filters, duration_filter_ms, transactional_id_pattern
+        )
+        return self._run(transactions.list_transactions(brokers, wanted)).all()
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Describe transactions by their transactional ids.
@@ -272,7 +240,7 @@ class TransactionCalls(AdminBase):
             KafkaError: any other error of an id.
         """
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return self._run("describe_transactions", None, describe_transactions(ids)).all()
+        return self._run(transactions.describe_transactions(ids)).all()
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
@@ -286,7 +254,7 @@ class TransactionCalls(AdminBase):
         """
         wanted = topic_names.partitions(partitions, "partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
-        return self._run("describe_producers", None, describe_producers(wanted, broker)).all()
+        return self._run(transactions.describe_producers(wanted, broker)).all()
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> None:
         """Abort a producer's hanging transaction on one partition.
@@ -296,8 +264,8 @@ class TransactionCalls(AdminBase):
             ClusterAuthorizationError: not authorized to alter the cluster.
             KafkaError: any other error of the partition.
         """
-        wanted = abort_spec(spec)
-        self._run("abort_transaction", None, abort_transaction(wanted)).all()
+        wanted = transactions.abort_spec(spec)
+        self._run(transactions.abort_transaction(wanted)).all()
 
     def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
         """Commit or abort a transaction that its producer left open by ``KafkaProducer.close(keep_transaction=True)``.
@@ -314,9 +282,9 @@ class TransactionCalls(AdminBase):
             KafkaError: any other error, or the call has timed out. The transaction may have been ended.
         """
         id = expect.text(transactional_id, "transactional_id")
-        ends = open_transactions_argument({id: (producer_id, epoch)})
+        ends = transactions.open_transactions_argument({id: (producer_id, epoch)})
         is_commit = expect.flag(commit, "commit")
-        self._run("end_transaction", None, end_transactions(ends, is_commit)).all()
+        self._run(transactions.end_transactions(ends, is_commit)).all()
 
     def find_hanging_transactions(
         self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900000
@@ -325,8 +293,8 @@ class TransactionCalls(AdminBase):
 
         That should be the brokers' ``transaction.max.timeout.ms``. The ages are by the clock of this machine.
         """
-        brokers = None if broker_ids is None else broker_id_arguments(broker_ids, "broker_ids")
+        brokers = None if broker_ids is None else cluster.broker_id_arguments(broker_ids, "broker_ids")
         most_ms = expect.number(max_transaction_timeout_ms, "max_transaction_timeout_ms")
         wall_ms = self._components.clock.wall_ms()
-        found = self._run("find_hanging_transactions", None, hanging_transactions(brokers, most_ms, wall_ms))
-        return [dict(as_kafka_python(transaction)) for transaction in found]
+        found = self._run(transactions.hanging_transactions(brokers, most_ms, wall_ms))
+        return [dict(transactions.as_kafka_python(transaction)) for transaction in found]

@@ -112,7 +112,7 @@ class TopicCalls(AdminBase):
         if is_trial and waits:
             raise IllegalArgumentError("with validate_only there is nothing to wait for: leave out wait_for_metadata")
         creatable = creatable_topics(new_topics)
-        results = self._run("create_topics", timeout_ms, create_topics(creatable, is_trial))
+        results = self._run(create_topics(creatable, is_trial), timeout_ms)
         raise_first(results, also_broker_errors=raises)
         if waits:
             self.wait_for_topics(list(creatable))
@@ -140,7 +140,7 @@ class TopicCalls(AdminBase):
         end_ms = clock.now_ms() + expect.number(timeout_ms, "timeout_ms")
         while names:
             missing: dict[str, str] = {}
-            found = self._run("wait_for_topics", timeout_ms, describe_topics(names))
+            found = self._run(describe_topics(names), timeout_ms)
             for name in names:
                 if name in found.failed:
                     missing[name] = str(found.failed[name])
@@ -174,7 +174,7 @@ class TopicCalls(AdminBase):
         """
         keys = topic_keys(topics)
         raises = expect.flag(raise_errors, "raise_errors")
-        results = self._run("delete_topics", timeout_ms, delete_topics(keys))
+        results = self._run(delete_topics(keys), timeout_ms)
         raise_first(results, also_broker_errors=raises)
         found = []
         for key in keys:
@@ -191,13 +191,13 @@ class TopicCalls(AdminBase):
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics that this client may describe."""
-        response = self._run("list_topics", None, all_metadata("list_topics"))
+        response = self._run(all_metadata("list_topics"))
         return [topic.name for topic in response.topics if topic.name is not None]
 
     def describe_topics(self, topics: Iterable[str | UUID] | None = None) -> list[dict[str, Any]]:
         """Return a dict for each topic (default: all), given by name or id. A topic's error is in its dict."""
         keys = None if topics is None else topic_keys(topics)
-        response = self._run("describe_topics", None, all_metadata("describe_topics", keys))
+        response = self._run(all_metadata("describe_topics", keys))
         return [with_operations(plain(topic)) for topic in response.topics]
 
     def create_partitions(
@@ -220,7 +220,7 @@ class TopicCalls(AdminBase):
         wanted = new_partitions(topic_partitions)
         is_trial = expect.flag(validate_only, "validate_only")
         raises = expect.flag(raise_errors, "raise_errors")
-        results = self._run("create_partitions", timeout_ms, create_partitions(wanted, is_trial))
+        results = self._run(create_partitions(wanted, is_trial), timeout_ms)
         raise_first(results, also_broker_errors=raises)
         return CreatePartitionsResponse(
             results=[
@@ -260,7 +260,7 @@ class PartitionCalls(AdminBase):
         """
         offsets = offsets_to_delete_before(records_to_delete)
         leader = None if partition_leader_id is None else expect.number(partition_leader_id, "partition_leader_id")
-        results = self._run("delete_records", timeout_ms, delete_records(offsets, leader))
+        results = self._run(delete_records(offsets, leader), timeout_ms)
         if len(results.failed) > 1:
             told = ", ".join(f"{tp}: {type(error).__name__}: {error}" for tp, error in results.failed.items())
             raise BrokerError(f"records of {len(results.failed)} partitions could not be deleted: {told}")
@@ -291,7 +291,7 @@ class PartitionCalls(AdminBase):
             partitions = yield from partitions_by_topic(topic_partitions)
             return (yield from elect_leaders(kind, partitions))
 
-        response = self._run("elect_leaders", timeout_ms, steps())
+        response = self._run(steps(), timeout_ms)
         for topic in response.replica_election_results if raises else ():
             for result in topic.partition_result:
                 error = item_error(result)
@@ -312,7 +312,7 @@ class PartitionCalls(AdminBase):
             KafkaError: an error of the whole request, such as a timeout.
         """
         replicas = new_replicas(reassignments)
-        results = self._run("alter_partition_reassignments", timeout_ms, alter_reassignments(replicas))
+        results = self._run(alter_reassignments(replicas), timeout_ms)
         classes = error_classes(results, replicas)
         return {tp: None if error is NoError else error for tp, error in classes.items()}
 
@@ -333,7 +333,7 @@ class PartitionCalls(AdminBase):
                 partitions = by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
             return (yield from list_reassignments(partitions))
 
-        response = self._run("list_partition_reassignments", timeout_ms, steps())
+        response = self._run(steps(), timeout_ms)
         return {
             TopicPartition(topic.name, partition.partition_index): {
                 "replicas": partition.replicas,
@@ -363,7 +363,7 @@ class PartitionCalls(AdminBase):
                 expect.text(given.get("topic_name"), "topic_name of cursor"),
                 expect.number(given.get("partition_index"), "partition_index of cursor"),
             )
-        response = self._run("describe_topic_partitions", None, describe_topic_partitions(names, limit, place))
+        response = self._run(describe_topic_partitions(names, limit, place))
         found: dict[str, Any] = plain(response)
         del found["throttle_time_ms"]
         for topic, described in zip(found["topics"], response.topics, strict=True):
@@ -389,7 +389,7 @@ class PartitionCalls(AdminBase):
         """
         specs = offset_specs(topic_partition_specs)
         level = IsolationLevel.build_from(isolation_level)
-        results = self._run("list_partition_offsets", timeout_ms, list_offsets(specs, level))
+        results = self._run(list_offsets(specs, level), timeout_ms)
         return {
             tp: OffsetAndTimestamp(found.offset, found.timestamp, _epoch(found.leader_epoch))
             for tp, found in results.all().items()

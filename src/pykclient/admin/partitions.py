@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pykclient import errors, topic_names
 from pykclient.admin import expect
@@ -35,6 +35,8 @@ from pykclient.protocol.messages.list_partition_reassignments import (
 )
 from pykclient.types import TopicPartition
 
+T = TypeVar("T")
+
 #: The offset that stands for the high watermark in ``delete_records``.
 HIGH_WATERMARK = -1
 
@@ -45,6 +47,18 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
     return found
+
+
+def topics_of(
+    partitions: Mapping[str, Sequence[int]] | None,
+    kind: Callable[..., T],
+    name: str = "name",
+    numbers: str = "partition_indexes",
+) -> list[T] | None:
+    """Return the topics of a request, of a class with fields of these names; None stays None, which means all."""
+    if partitions is None:
+        return None
+    return [kind(**{name: topic, numbers: of_topic}) for topic, of_topic in partitions.items()]
 
 
 # --- records ---
@@ -199,12 +213,7 @@ def elect_leaders(
     def request(_keys: Sequence[None], timeout_ms: int) -> RequestBuilder:
         message = ElectLeadersRequest(
             election_type=election_type.value,
-            topic_partitions=None
-            if partitions is None
-            else [
-                ElectLeadersRequest.TopicPartitions(topic=topic, partitions=of_topic)
-                for topic, of_topic in partitions.items()
-            ],
+            topic_partitions=topics_of(partitions, ElectLeadersRequest.TopicPartitions, "topic", "partitions"),
             timeout_ms=timeout_ms,
         )
         return RequestBuilder(message, min_version=0 if election_type is ElectionType.PREFERRED else 1)
@@ -303,17 +312,8 @@ def list_reassignments(partitions: Mapping[str, Sequence[int]] | None) -> Steps[
     """Return the moves in progress, for some partitions or for all."""
 
     def request(_keys: Sequence[None], timeout_ms: int) -> ListPartitionReassignmentsRequest:
-        return ListPartitionReassignmentsRequest(
-            timeout_ms=timeout_ms,
-            topics=None
-            if partitions is None
-            else [
-                ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
-                    name=topic, partition_indexes=of_topic
-                )
-                for topic, of_topic in partitions.items()
-            ],
-        )
+        kind = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+        return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics_of(partitions, kind))
 
     return ask("list_partition_reassignments", to_controller(or_quorum=True), request)
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, IntEnum
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pykclient.argument_values import number, shown, text, whole_number
 from pykclient.errors import IllegalArgumentError, KafkaError
@@ -126,12 +126,19 @@ class _TextKind(str, Enum):  # noqa: UP042 - kafka-python's; their str() differs
 
 
 class _Value:
-    """An object that equals others of its class, or of a subclass, whose ``_key()`` is equal."""
+    """An object that equals others of its class, or of a subclass, with equal ``_FIELDS``."""
 
     __slots__ = ()
+    _FIELDS: ClassVar[tuple[str, ...]]
 
     def _key(self) -> tuple[Any, ...]:
-        raise NotImplementedError
+        return tuple(getattr(self, name) for name in self._FIELDS)
+
+    @classmethod
+    def _check(cls, value: object, kind: type, name: str) -> None:
+        if not isinstance(value, kind):
+            article = "an" if kind.__name__.startswith("A") else "a"
+            raise IllegalArgumentError(f"{name} must be {article} {kind.__name__}")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Value) or not (isinstance(other, type(self)) or isinstance(self, type(other))):
@@ -306,13 +313,12 @@ class ConfigResource(_Value):
     type and name are equal, whatever their configs. Raises IllegalArgumentError if there is no such type.
     """
 
+    _FIELDS = ("resource_type", "name")
+
     def __init__(self, resource_type: ConfigResourceType | str | int, name: str, configs: Any = None) -> None:
         self.resource_type = ConfigResourceType.build_from(resource_type)
         self.name = name
         self.configs = configs
-
-    def _key(self) -> tuple[ConfigResourceType, str]:
-        return self.resource_type, self.name
 
     def __str__(self) -> str:
         return f"ConfigResource {self.name}={self.resource_type.name}"
@@ -337,7 +343,7 @@ class UpdateFeatureType(_IntKind):
 class MemberToRemove(_Value):
     """A member of a group: a dynamic one by ``member_id``, or a static one by ``group_instance_id``."""
 
-    __slots__ = ("group_instance_id", "member_id", "reason")
+    __slots__ = _FIELDS = ("member_id", "group_instance_id", "reason")
 
     def __init__(
         self, member_id: str | None = None, group_instance_id: str | None = None, reason: str | None = None
@@ -345,9 +351,6 @@ class MemberToRemove(_Value):
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.reason = reason
-
-    def _key(self) -> tuple[str | None, str | None, str | None]:
-        return self.member_id, self.group_instance_id, self.reason
 
     def __repr__(self) -> str:
         return (
@@ -438,6 +441,8 @@ class ACLResourcePatternType(_IntKind):
 class ResourcePatternFilter(_Value):
     """Resources of ACLs, by type, name (None: any) and kind of pattern."""
 
+    _FIELDS = ("resource_type", "resource_name", "pattern_type")
+
     def __init__(
         self, resource_type: ResourceType, resource_name: str | None, pattern_type: ACLResourcePatternType
     ) -> None:
@@ -452,13 +457,8 @@ class ResourcePatternFilter(_Value):
         Raises:
             IllegalArgumentError: one of them is wrong.
         """
-        if not isinstance(self.resource_type, ResourceType):
-            raise IllegalArgumentError("resource_type must be a ResourceType")
-        if not isinstance(self.pattern_type, ACLResourcePatternType):
-            raise IllegalArgumentError("pattern_type must be an ACLResourcePatternType")
-
-    def _key(self) -> tuple[ResourceType, str | None, ACLResourcePatternType]:
-        return self.resource_type, self.resource_name, self.pattern_type
+        self._check(self.resource_type, ResourceType, "resource_type")
+        self._check(self.pattern_type, ACLResourcePatternType, "pattern_type")
 
     def __repr__(self) -> str:
         return (
@@ -489,6 +489,8 @@ class ResourcePattern(ResourcePatternFilter):
 class ACLFilter(_Value):
     """ACLs to describe or delete. None matches any principal or host."""
 
+    _FIELDS = ("principal", "host", "operation", "permission_type", "resource_pattern")
+
     def __init__(
         self,
         principal: str | None,
@@ -510,15 +512,9 @@ class ACLFilter(_Value):
         Raises:
             IllegalArgumentError: one of them is wrong.
         """
-        if not isinstance(self.operation, ACLOperation):
-            raise IllegalArgumentError("operation must be an ACLOperation")
-        if not isinstance(self.permission_type, ACLPermissionType):
-            raise IllegalArgumentError("permission_type must be an ACLPermissionType")
-        if not isinstance(self.resource_pattern, ResourcePatternFilter):
-            raise IllegalArgumentError("resource_pattern must be a ResourcePatternFilter")
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.principal, self.host, self.operation, self.permission_type, self.resource_pattern
+        self._check(self.operation, ACLOperation, "operation")
+        self._check(self.permission_type, ACLPermissionType, "permission_type")
+        self._check(self.resource_pattern, ResourcePatternFilter, "resource_pattern")
 
     def __repr__(self) -> str:
         return (
@@ -536,8 +532,7 @@ class ACL(ACLFilter):
             raise IllegalArgumentError("operation cannot be ANY")
         if self.permission_type == ACLPermissionType.ANY:
             raise IllegalArgumentError("permission_type cannot be ANY")
-        if not isinstance(self.resource_pattern, ResourcePattern):
-            raise IllegalArgumentError("resource_pattern must be a ResourcePattern")
+        self._check(self.resource_pattern, ResourcePattern, "resource_pattern")
 
 
 def authorized_operations(bits: int) -> list[str] | None:

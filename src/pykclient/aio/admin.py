@@ -99,7 +99,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         creatable = topics.creatable_topics(new_topics)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run("create_topics", timeout_ms, topics.create_topics(creatable, is_trial))
+        results = await self._run(topics.create_topics(creatable, is_trial), timeout_ms)
         return CreatedTopics.of(results)
 
     async def delete_topics(
@@ -111,13 +111,13 @@ class AIOKafkaAdminClient(AIOAdminBase):
         deleted.
         """
         keys = topics.topic_keys(topics_or_ids)
-        results = await self._run("delete_topics", timeout_ms, topics.delete_topics(keys))
+        results = await self._run(topics.delete_topics(keys), timeout_ms)
         return results.map(lambda _: None)
 
     async def list_topics(self, *, timeout_ms: int | None = None, list_internal: bool = False) -> list[TopicListing]:
         """Return the topics that this client may describe; with ``list_internal``, also Kafka's internal topics."""
         with_internal = expect.flag(list_internal, "list_internal")
-        response = await self._run("list_topics", timeout_ms, topics.all_metadata("list_topics"))
+        response = await self._run(topics.all_metadata("list_topics"), timeout_ms)
         return [
             TopicListing(topic.name, topics.topic_id_or_none(topic.topic_id), topic.is_internal)
             for topic in response.topics
@@ -132,7 +132,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Only the partitions of topics given by name have ``elr`` and ``last_known_elr``.
         """
         keys = topics.topic_keys(topics_or_ids)
-        results = await self._run("describe_topics", timeout_ms, describe_topics_in_pages(keys))
+        results = await self._run(describe_topics_in_pages(keys), timeout_ms)
         return results.map(lambda topic: topics.topic_description(topic, self._node_by_id))
 
     async def create_partitions(
@@ -145,7 +145,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Raise the numbers of partitions of topics, given as for ``KafkaAdminClient.create_partitions``."""
         wanted = topics.new_partitions(topic_partitions)
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run("create_partitions", timeout_ms, topics.create_partitions(wanted, is_trial))
+        results = await self._run(topics.create_partitions(wanted, is_trial), timeout_ms)
         return results.map(lambda _: None)
 
     # --- records, offsets, leaders, replicas ---
@@ -158,7 +158,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         Return the first offset that is left in each partition.
         """
         wanted = partitions.offsets_to_delete_before(offsets)
-        results = await self._run("delete_records", timeout_ms, partitions.delete_records(wanted))
+        results = await self._run(partitions.delete_records(wanted), timeout_ms)
         return results.map(lambda deleted: int(deleted.low_watermark))
 
     async def list_offsets(
@@ -174,7 +174,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = partitions.offset_specs(specs)
         level = IsolationLevel.build_from(isolation_level)
-        results = await self._run("list_offsets", timeout_ms, partitions.list_offsets(wanted, level))
+        results = await self._run(partitions.list_offsets(wanted, level), timeout_ms)
         return results.map(
             lambda found: ListedOffset(
                 found.offset, found.timestamp, None if found.leader_epoch < 0 else found.leader_epoch
@@ -196,7 +196,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = None
         if topic_partitions is not None:
             wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
-        response = await self._run("elect_leaders", timeout_ms, partitions.elect_leaders(kind, wanted))
+        response = await self._run(partitions.elect_leaders(kind, wanted), timeout_ms)
         return partitions.elected(response, leave_out_unneeded=wanted is None)
 
     async def alter_partition_reassignments(
@@ -213,11 +213,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = partitions.new_replicas(reassignments)
         may_change = expect.flag(allow_replication_factor_change, "allow_replication_factor_change")
-        return await self._run(
-            "alter_partition_reassignments",
-            timeout_ms,
-            partitions.alter_reassignments(wanted, may_change),
-        )
+        return await self._run(partitions.alter_reassignments(wanted, may_change), timeout_ms)
 
     async def list_partition_reassignments(
         self, topic_partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
@@ -226,7 +222,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = None
         if topic_partitions is not None:
             wanted = partitions.by_topic(topic_names.partitions(topic_partitions, "topic_partitions"))
-        response = await self._run("list_partition_reassignments", timeout_ms, partitions.list_reassignments(wanted))
+        response = await self._run(partitions.list_reassignments(wanted), timeout_ms)
         return partitions.reassignments(response)
 
     # --- configurations ---
@@ -243,7 +239,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         wanted = {resource: configs.keys_of(resource) for resource in configs.resources(resources)}
         synonyms = expect.flag(include_synonyms, "include_synonyms")
         texts = expect.flag(include_documentation, "include_documentation")
-        results = await self._run("describe_configs", timeout_ms, configs.describe_configs(wanted, synonyms, texts))
+        results = await self._run(configs.describe_configs(wanted, synonyms, texts), timeout_ms)
         return results.map(configs.config_entries)
 
     async def incremental_alter_configs(
@@ -255,7 +251,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         changes = {resource: configs.changes_of(resource) for resource in configs.resources(resources)}
         is_trial = expect.flag(validate_only, "validate_only")
-        results = await self._run("alter_configs", timeout_ms, configs.alter_configs(changes, is_trial))
+        results = await self._run(configs.alter_configs(changes, is_trial), timeout_ms)
         return results.map(lambda _: None)
 
     async def list_config_resources(
@@ -264,7 +260,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the resources that have configurations, of some types or of all."""
         given = expect.items(resource_types, "resource_types", "types")
         types = [ConfigResourceType.build_from(kind) for kind in given]
-        return await self._run("list_config_resources", timeout_ms, configs.list_config_resources(types))
+        return await self._run(configs.list_config_resources(types), timeout_ms)
 
     async def list_client_metrics_resources(self, *, timeout_ms: int | None = None) -> list[str]:
         """Return the names of the subscriptions to client metrics (KIP-714).
@@ -272,7 +268,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         They are created and deleted by changes of their configurations.
         """
         kinds = [ConfigResourceType.CLIENT_METRICS]
-        found = await self._run("list_client_metrics_resources", timeout_ms, configs.list_config_resources(kinds))
+        found = await self._run(configs.list_config_resources(kinds), timeout_ms)
         return [resource.name for resource in found]
 
     # --- the cluster ---
@@ -282,7 +278,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
 
         If the client is connected to controllers, return those, and the active one.
         """
-        return cluster.cluster_description(await self._run("describe_cluster", timeout_ms, cluster.describe_cluster()))
+        return cluster.cluster_description(await self._run(cluster.describe_cluster(), timeout_ms))
 
     async def client_instance_id(self, *, timeout_ms: int | None = None) -> UUID:
         """Return the client instance id, by which brokers identify this client's metrics (KIP-714).
@@ -291,14 +287,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
             IllegalStateError: telemetry is disabled. ``enable.metrics.push`` is off by default for admin clients.
             UnsupportedVersionError: the brokers have no receiver for metrics.
         """
-        return await self._run("client_instance_id", timeout_ms, cluster.client_instance_id())
+        return await self._run(cluster.client_instance_id(), timeout_ms)
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
     ) -> Results[int, dict[str, LogDirDescription]]:
         """Return the log directories of brokers by path."""
         ids = cluster.broker_id_arguments(broker_ids, "broker_ids")
-        results = await self._run("describe_log_dirs", timeout_ms, cluster.describe_log_dirs(None, ids))
+        results = await self._run(cluster.describe_log_dirs(None, ids), timeout_ms)
         return results.map(cluster.log_dirs)
 
     async def alter_replica_log_dirs(
@@ -306,7 +302,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[TopicPartitionReplica, None]:
         """Move replicas to other log directories of their brokers."""
         wanted = cluster.directories(directories)
-        return await self._run("alter_replica_log_dirs", timeout_ms, cluster.alter_replica_log_dirs(wanted))
+        return await self._run(cluster.alter_replica_log_dirs(wanted), timeout_ms)
 
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
@@ -316,12 +312,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         A replica that its broker does not have has a result without a directory, not an error.
         """
         wanted = cluster.replicas_to_describe(replicas)
-        return await self._run("describe_replica_log_dirs", timeout_ms, cluster.describe_replica_log_dirs(wanted))
+        return await self._run(cluster.describe_replica_log_dirs(wanted), timeout_ms)
 
     async def describe_features(self, *, node_id: int | None = None, timeout_ms: int | None = None) -> FeatureMetadata:
         """Return the supported and finalized levels of features from the given node, or from any (None)."""
         lookup = None if node_id is None else to_node(expect.number(node_id, "node_id"))
-        response = await self._run("describe_features", timeout_ms, cluster.api_versions("describe_features", lookup))
+        response = await self._run(cluster.api_versions("describe_features", lookup), timeout_ms)
         return cluster.features(response)
 
     async def update_features(
@@ -330,11 +326,11 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Change the levels of features, given as levels or as ``FeatureUpdate(level, kind)``. Level 0 removes one."""
         wanted = cluster.feature_updates(updates)
         is_trial = expect.flag(validate_only, "validate_only")
-        return await self._run("update_features", timeout_ms, cluster.update_features(wanted, is_trial))
+        return await self._run(cluster.update_features(wanted, is_trial), timeout_ms)
 
     async def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> QuorumInfo:
         """Return the state of the quorum of controllers."""
-        return cluster.quorum_info(await self._run("describe_metadata_quorum", timeout_ms, cluster.describe_quorum()))
+        return cluster.quorum_info(await self._run(cluster.describe_quorum(), timeout_ms))
 
     async def add_raft_voter(
         self,
@@ -349,11 +345,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         voter = expect.number(voter_id, "voter_id")
         directory = expect.uuid(directory_id, "directory_id")
         name = expect.optional_text(cluster_id, "cluster_id")
-        await self._run(
-            "add_raft_voter",
-            timeout_ms,
-            cluster.add_raft_voter(name, voter, directory, endpoints),
-        )
+        await self._run(cluster.add_raft_voter(name, voter, directory, endpoints), timeout_ms)
 
     async def remove_raft_voter(
         self, voter_id: int, directory_id: UUID, *, cluster_id: str | None = None, timeout_ms: int | None = None
@@ -362,12 +354,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         voter = expect.number(voter_id, "voter_id")
         directory = expect.uuid(directory_id, "directory_id")
         name = expect.optional_text(cluster_id, "cluster_id")
-        await self._run("remove_raft_voter", timeout_ms, cluster.remove_raft_voter(name, voter, directory))
+        await self._run(cluster.remove_raft_voter(name, voter, directory), timeout_ms)
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
         """Unregister a broker that is down for good."""
         id = expect.number(broker_id, "broker_id")
-        await self._run("unregister_broker", timeout_ms, cluster.unregister_broker(id))
+        await self._run(cluster.unregister_broker(id), timeout_ms)
 
     # --- groups ---
 
@@ -389,7 +381,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         states_asked = [GroupState.build_from(state) for state in expect.items(states, "states", "states")]
         types_asked = [GroupType.build_from(kind) for kind in expect.items(types, "types", "types")]
         protocols = expect.texts(protocol_types, "protocol_types")
-        results = await self._run("list_groups", timeout_ms, groups.list_groups(None, states_asked, types_asked))
+        results = await self._run(groups.list_groups(None, states_asked, types_asked), timeout_ms)
         listed = [groups.group_listing(group) for of_broker in results.all().values() for group in of_broker]
         return [group for group in listed if not protocols or group.protocol_type in protocols]
 
@@ -402,7 +394,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         groups: their topologies and tasks.
         """
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("describe_groups", timeout_ms, groups.describe_groups(ids))
+        return await self._run(groups.describe_groups(ids), timeout_ms)
 
     async def describe_streams_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
@@ -412,12 +404,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         A group that does not exist, or is of another type, fails with GroupIdNotFoundError.
         """
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("describe_streams_groups", timeout_ms, groups.describe_streams_groups(ids))
+        return await self._run(groups.describe_streams_groups(ids), timeout_ms)
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Results[str, None]:
         """Delete groups of any type that have no members, with their offsets."""
         ids = expect.texts(group_ids, "group_ids")
-        return await self._run("delete_groups", timeout_ms, groups.delete_groups(ids))
+        return await self._run(groups.delete_groups(ids), timeout_ms)
 
     async def remove_members(
         self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, timeout_ms: int | None = None
@@ -425,9 +417,9 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Remove the given members from a group of the classic protocol, or all current members (None)."""
         group = expect.text(group_id, "group_id")
         if members is None:
-            return await self._run("remove_members", timeout_ms, groups.remove_all_members(group))
+            return await self._run(groups.remove_all_members(group), timeout_ms)
         wanted = groups.members_to_remove(members)
-        return await self._run("remove_members", timeout_ms, groups.remove_members(group, wanted))
+        return await self._run(groups.remove_members(group, wanted), timeout_ms)
 
     async def list_group_offsets(
         self,
@@ -443,7 +435,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         specs = group_offsets.group_specs(group_specs)
         stable = expect.flag(require_stable, "require_stable")
-        results = await self._run("list_group_offsets", timeout_ms, group_offsets.list_group_offsets(specs, stable))
+        results = await self._run(group_offsets.list_group_offsets(specs, stable), timeout_ms)
         return results.map(lambda offsets: {tp: found if found.offset >= 0 else None for tp, found in offsets.items()})
 
     async def alter_group_offsets(
@@ -456,11 +448,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Set offsets of a group, which must have no members."""
         group = expect.text(group_id, "group_id")
         wanted = group_offsets.new_offsets(offsets)
-        return await self._run(
-            "alter_group_offsets",
-            timeout_ms,
-            group_offsets.alter_group_offsets(group, wanted, None),
-        )
+        return await self._run(group_offsets.alter_group_offsets(group, wanted, None), timeout_ms)
 
     async def delete_group_offsets(
         self, group_id: str, partitions_to_delete: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -468,11 +456,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Delete committed offsets of a group. No member may subscribe to their topics."""
         group = expect.text(group_id, "group_id")
         wanted = topic_names.partitions(partitions_to_delete, "partitions_to_delete")
-        return await self._run(
-            "delete_group_offsets",
-            timeout_ms,
-            group_offsets.delete_group_offsets(group, wanted, None),
-        )
+        return await self._run(group_offsets.delete_group_offsets(group, wanted, None), timeout_ms)
 
     async def list_share_group_offsets(
         self,
@@ -482,11 +466,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, dict[TopicPartition, ShareGroupOffset]]:
         """Return the start offsets of share groups, for the given partitions or for all that they have read (None)."""
         specs = group_offsets.group_specs(group_specs)
-        return await self._run(
-            "list_share_group_offsets",
-            timeout_ms,
-            group_offsets.describe_share_group_offsets(specs),
-        )
+        return await self._run(group_offsets.describe_share_group_offsets(specs), timeout_ms)
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -494,11 +474,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Set the start offsets of a share group. The group must have no members."""
         group = expect.text(group_id, "group_id")
         wanted = {tp: found.offset for tp, found in group_offsets.new_offsets(offsets).items()}
-        return await self._run(
-            "alter_share_group_offsets",
-            timeout_ms,
-            group_offsets.alter_share_group_offsets(group, wanted),
-        )
+        return await self._run(group_offsets.alter_share_group_offsets(group, wanted), timeout_ms)
 
     async def delete_share_group_offsets(
         self, group_id: str, topic_names: Iterable[str], *, timeout_ms: int | None = None
@@ -506,23 +482,19 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Delete the start offsets of a share group in topics. The group must have no members."""
         group = expect.text(group_id, "group_id")
         names = expect.texts(topic_names, "topic_names")
-        return await self._run(
-            "delete_share_group_offsets",
-            timeout_ms,
-            group_offsets.delete_share_group_offsets(group, names),
-        )
+        return await self._run(group_offsets.delete_share_group_offsets(group, names), timeout_ms)
 
     # --- access ---
 
     async def describe_acls(self, acl_filter: ACLFilter, *, timeout_ms: int | None = None) -> list[ACL]:
         """Return the ACLs that match a filter."""
         (wanted,) = access.acl_arguments([acl_filter], ACLFilter, "acl_filter")
-        return await self._run("describe_acls", timeout_ms, access.describe_acls(wanted))
+        return await self._run(access.describe_acls(wanted), timeout_ms)
 
     async def create_acls(self, acls: Iterable[ACL], *, timeout_ms: int | None = None) -> Results[ACL, None]:
         """Create ACLs. Creating one that exists already succeeds."""
         wanted = access.acl_arguments(acls, ACL, "acls")
-        return await self._run("create_acls", timeout_ms, access.create_acls(wanted))
+        return await self._run(access.create_acls(wanted), timeout_ms)
 
     async def delete_acls(
         self, acl_filters: Iterable[ACLFilter], *, timeout_ms: int | None = None
@@ -533,7 +505,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         deleted are then not in the result.
         """
         wanted = access.acl_arguments(acl_filters, ACLFilter, "acl_filters")
-        return await self._run("delete_acls", timeout_ms, access.delete_acls(wanted))
+        return await self._run(access.delete_acls(wanted), timeout_ms)
 
     async def describe_client_quotas(
         self,
@@ -548,7 +520,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = access.quota_filter(components)
         is_strict = expect.flag(strict, "strict")
-        return await self._run("describe_client_quotas", timeout_ms, access.describe_quotas(wanted, is_strict))
+        return await self._run(access.describe_quotas(wanted, is_strict), timeout_ms)
 
     async def alter_client_quotas(
         self,
@@ -564,14 +536,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         wanted = access.quota_changes(alterations)
         is_trial = expect.flag(validate_only, "validate_only")
-        return await self._run("alter_client_quotas", timeout_ms, access.alter_quotas(wanted, is_trial))
+        return await self._run(access.alter_quotas(wanted, is_trial), timeout_ms)
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> Results[str, list[ScramCredentialInfo]]:
         """Return the SCRAM mechanisms of the given users, or of all. A user without credentials has an error."""
         asked = None if users is None else expect.texts(users, "users")
-        found = await self._run("describe_user_scram_credentials", timeout_ms, access.describe_scram(asked))
+        found = await self._run(access.describe_scram(asked), timeout_ms)
         return access.scram_infos(found)
 
     async def alter_user_scram_credentials(
@@ -582,7 +554,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, None]:
         """Create, replace and delete SCRAM credentials, and return the outcome by user."""
         wanted = access.scram_alterations(alterations)
-        return await self._run("alter_user_scram_credentials", timeout_ms, access.alter_scram(wanted))
+        return await self._run(access.alter_scram(wanted), timeout_ms)
 
     async def create_delegation_token(
         self,
@@ -599,14 +571,14 @@ class AIOKafkaAdminClient(AIOAdminBase):
         who = access.principals(renewers, "renewers")
         whose = None if owner is None else access.principals([owner], "owner")[0]
         most_ms = expect.number(max_lifetime_ms, "max_lifetime_ms", -1, expect.INT64)
-        return await self._run("create_delegation_token", timeout_ms, access.create_token(who, most_ms, whose))
+        return await self._run(access.create_token(who, most_ms, whose), timeout_ms)
 
     async def describe_delegation_tokens(
         self, owners: Iterable[Principal | str] | None = None, *, timeout_ms: int | None = None
     ) -> list[DelegationToken]:
         """Return the delegation tokens of the given owners, or all that this user may describe (None)."""
         asked = None if owners is None else access.principals(owners, "owners")
-        return await self._run("describe_delegation_tokens", timeout_ms, access.describe_tokens(asked))
+        return await self._run(access.describe_tokens(asked), timeout_ms)
 
     async def renew_delegation_token(
         self, hmac: bytes, *, renew_period_ms: int = -1, timeout_ms: int | None = None
@@ -614,7 +586,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Extend the life of a token, and return when it expires, in milliseconds since the epoch."""
         key = access.secret(hmac)
         period_ms = expect.number(renew_period_ms, "renew_period_ms", -1, expect.INT64)
-        return await self._run("renew_delegation_token", timeout_ms, access.renew_token(key, period_ms))
+        return await self._run(access.renew_token(key, period_ms), timeout_ms)
 
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None
@@ -622,7 +594,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Let a token expire after ``expiry_period_ms`` (at once if -1), and return the time of expiry."""
         key = access.secret(hmac)
         period_ms = expect.number(expiry_period_ms, "expiry_period_ms", -1, expect.INT64)
-        return await self._run("expire_delegation_token", timeout_ms, access.expire_token(key, period_ms))
+        return await self._run(access.expire_token(key, period_ms), timeout_ms)
 
     # --- transactions ---
 
@@ -641,7 +613,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
             KafkaError: a broker could not list its transactions. The list would not be complete.
         """
         wanted = transactions.transaction_filter(producer_ids, states, duration_ms, transactional_id_pattern)
-        results = await self._run("list_transactions", timeout_ms, transactions.list_transactions(None, wanted))
+        results = await self._run(transactions.list_transactions(None, wanted), timeout_ms)
         return [found for listed in results.all().values() for found in listed]
 
     async def describe_transactions(
@@ -649,7 +621,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
     ) -> Results[str, TransactionDescription]:
         """Describe transactions by their transactional ids."""
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return await self._run("describe_transactions", timeout_ms, transactions.describe_transactions(ids))
+        return await self._run(transactions.describe_transactions(ids), timeout_ms)
 
     async def describe_producers(
         self, topic_partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout_ms: int | None = None
@@ -657,12 +629,12 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """Return the active producers of partitions, according to their leaders or to one broker."""
         wanted = topic_names.partitions(topic_partitions, "topic_partitions")
         broker = None if broker_id is None else expect.number(broker_id, "broker_id")
-        return await self._run("describe_producers", timeout_ms, transactions.describe_producers(wanted, broker))
+        return await self._run(transactions.describe_producers(wanted, broker), timeout_ms)
 
     async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
         """Abort a producer's hanging transaction on one partition."""
         wanted = transactions.abort_spec(spec)
-        results = await self._run("abort_transaction", timeout_ms, transactions.abort_transaction(wanted))
+        results = await self._run(transactions.abort_transaction(wanted), timeout_ms)
         results.all()
 
     async def end_transaction(
@@ -684,7 +656,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         id = expect.text(transactional_id, "transactional_id")
         ends = transactions.open_transactions_argument({id: (producer_id, epoch)})
         is_commit = expect.flag(commit, "commit")
-        results = await self._run("end_transaction", timeout_ms, transactions.end_transactions(ends, is_commit))
+        results = await self._run(transactions.end_transactions(ends, is_commit), timeout_ms)
         results.all()
 
     async def end_transactions(
@@ -697,16 +669,16 @@ class AIOKafkaAdminClient(AIOAdminBase):
         """
         ends = transactions.open_transactions_argument(open_transactions)
         is_commit = expect.flag(commit, "commit")
-        return await self._run("end_transactions", timeout_ms, transactions.end_transactions(ends, is_commit))
+        return await self._run(transactions.end_transactions(ends, is_commit), timeout_ms)
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Results[str, FencedProducer]:
         """Fence the producers with these transactional ids: abort their transactions, and reject what they send."""
         ids = expect.texts(transactional_ids, "transactional_ids")
-        return await self._run("fence_producers", timeout_ms, transactions.fence_producers(ids))
+        return await self._run(transactions.fence_producers(ids), timeout_ms)
 
     async def force_terminate_transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> None:
         """Abort the transaction of a transactional id, and fence its producer. Succeeds if there is none."""
         id = expect.text(transactional_id, "transactional_id")
-        await self._run("force_terminate_transaction", timeout_ms, transactions.force_terminate_transaction(id))
+        await self._run(transactions.force_terminate_transaction(id), timeout_ms)

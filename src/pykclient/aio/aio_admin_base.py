@@ -139,7 +139,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             raise IllegalStateError("the admin client belongs to another event loop; create one in each loop")
         return components, driver
 
-    async def _run(self, name: str, timeout_ms: object, steps: Steps[T]) -> T:  # noqa: ARG002
+    async def _run(self, steps: Steps[T], timeout_ms: object = None) -> T:
         """Run the steps of a method to their end, and return their result.
 
         Raises:
@@ -186,7 +186,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
         name, kind = expect.text(group_id, "group_id"), expect.number(coordinator_type, "coordinator_type")
         if kind not in (0, 1):
             raise IllegalArgumentError(f"coordinator_type is 0 for groups or 1 for transactions, not {kind}")
-        return await self._run("find_coordinator", None, groups.find_coordinator(name, kind))
+        return await self._run(groups.find_coordinator(name, kind))
 
     async def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
         """Return the names and protocol types of groups, of some brokers or of all. See also ``list_groups``.
@@ -198,7 +198,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
         brokers = None
         if broker_ids is not None:
             brokers = [expect.number(id, "broker_ids") for id in expect.items(broker_ids, "broker_ids", "numbers")]
-        results = await self._run("list_groups", None, groups.list_groups(brokers, (), ()))
+        results = await self._run(groups.list_groups(brokers, (), ()))
         found = {(group.group_id, group.protocol_type) for listed in results.all().values() for group in listed}
         return sorted(found)
 
@@ -218,7 +218,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             KafkaError: a group does not exist, or cannot be described.
         """
         ids = expect.texts(group_ids, "group_ids")
-        results = await self._run("describe_groups", None, groups.describe_groups(ids))
+        results = await self._run(groups.describe_groups(ids))
         return list(results.all().values())
 
     async def list_consumer_group_offsets(
@@ -236,7 +236,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             KafkaError: the offsets cannot be read.
         """
         specs = group_offsets.group_specs({group_id: partitions})
-        results = await self._run("list_group_offsets", None, group_offsets.list_group_offsets(specs, False))
+        results = await self._run(group_offsets.list_group_offsets(specs, False))
         return results[group_id]
 
     async def alter_configs(self, config_resources: Iterable[ConfigResource]) -> Results[ConfigResource, None]:
@@ -246,7 +246,7 @@ class AIOAdminBase(PacedCoroutines, SubscribedMetrics):
             IllegalArgumentError: an argument is wrong.
         """
         changed = {resource: configs.changes_of(resource) for resource in configs.resources(config_resources)}
-        results = await self._run("alter_configs", None, configs.alter_configs(changed, False))
+        results = await self._run(configs.alter_configs(changed, False))
         return results.map(lambda _: None)
 
     def _node_by_id(self, node_id: int) -> Node | None:

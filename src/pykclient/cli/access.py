@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykclient.admin.values import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from pykclient.cli.console import confirm, emit, note, note_failures, report
-from pykclient.cli.options import SETTING, Command, CommandGroup, complete_groups, complete_topics, pass_session
+from pykclient.cli.options import SETTING, CommandGroup, complete_groups, complete_topics, together
 from pykclient.cli.problems import BadInputError, CommandError
 from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
     from pykclient.admin.access import ClientQuotaFilterComponent, Entity
-    from pykclient.admin.values import ACL, ACLFilter, ResourcePatternFilter
 
-F = TypeVar("F", bound=Callable[..., Any])
-_OPERATIONS: Final = (
-    "ALL",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "DELETE",
-    "ALTER",
-    "DESCRIBE",
-    "CLUSTER_ACTION",
-    "DESCRIBE_CONFIGS",
-    "ALTER_CONFIGS",
-    "IDEMPOTENT_WRITE",
-    "CREATE_TOKENS",
-    "DESCRIBE_TOKENS",
-)
-_OPERATION = click.Choice(_OPERATIONS, case_sensitive=False)
+_OPERATION = click.Choice([found.name for found in ACLOperation if found >= ACLOperation.ALL], case_sensitive=False)
 #: The name of the only cluster, as Kafka has it.
 _CLUSTER: Final = "kafka-cluster"
 _COLUMNS: Final = ("principal", "host", "permission", "operation", "resource", "name", "pattern")
 
 
-def _resource_options(function: F) -> F:
-    """Add the options that name a resource."""
-    for option in reversed(
-        (
-            click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="A topic."),
-            click.option("--group", metavar="NAME", shell_complete=complete_groups, help="A group."),
-            click.option("--transactional-id", metavar="NAME", help="A transactional id."),
-            click.option("--delegation-token", metavar="NAME", help="A delegation token."),
-            click.option("--user", metavar="NAME", help="A user, for tokens."),
-            click.option("--cluster", is_flag=True, help="The cluster."),
-            click.option("--prefixed", is_flag=True, help="All resources whose name begins with the given one."),
-        )
-    ):
-        function = option(function)
-    return function
+#: The options that name a resource.
+_resource_options = together(
+    click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="A topic."),
+    click.option("--group", metavar="NAME", shell_complete=complete_groups, help="A group."),
+    click.option("--transactional-id", metavar="NAME", help="A transactional id."),
+    click.option("--delegation-token", metavar="NAME", help="A delegation token."),
+    click.option("--user", metavar="NAME", help="A user, for tokens."),
+    click.option("--cluster", is_flag=True, help="The cluster."),
+    click.option("--prefixed", is_flag=True, help="All resources whose name begins with the given one."),
+)
 
 
 @click.group(cls=CommandGroup)
@@ -61,11 +50,10 @@ def acls() -> None:
     """List, create and delete access control lists."""
 
 
-@acls.command("list", cls=Command)
+@acls.command("list")
 @click.option("--principal", metavar="TYPE:NAME", help="Only those of a principal, such as User:alice.")
 @click.option("--operation", type=_OPERATION, help="Only those of an operation.")
 @_resource_options
-@pass_session
 def list_acls(session: Session, /, **options: Any) -> None:
     """List ACLs (default: all). With a resource, list those that apply to it, including prefixes and wildcards."""
     wanted = _filter(options, is_match=True)
@@ -74,7 +62,7 @@ def list_acls(session: Session, /, **options: Any) -> None:
     emit(session, sorted(map(_row, found), key=lambda row: [str(row[name]) for name in _COLUMNS]), _COLUMNS)
 
 
-@acls.command(cls=Command)
+@acls.command()
 @click.option("--principal", required=True, metavar="TYPE:NAME", help="Whom it is about, such as User:alice or User:*.")
 @click.option(
     "--operation", "operations", required=True, multiple=True, type=_OPERATION, help="Can be given several times."
@@ -82,13 +70,10 @@ def list_acls(session: Session, /, **options: Any) -> None:
 @click.option("--deny", is_flag=True, help="Deny it, in place of allowing it.")
 @click.option("--host", default="*", metavar="ADDRESS", help="Only from this address. Default: any.")
 @_resource_options
-@pass_session
 def create(
     session: Session, /, principal: str, operations: tuple[str, ...], deny: bool, host: str, **options: Any
 ) -> None:
     """Create ACLs. One that exists already is a success."""
-    from pykclient.admin.values import ACL, ACLOperation, ACLPermissionType, ResourcePattern
-
     pattern = _pattern(options, is_match=False)
     if pattern is None or pattern.resource_name is None:
         raise click.UsageError("name a resource: --topic, --group, --cluster or another one")
@@ -99,13 +84,12 @@ def create(
         report(session, admin.create_acls(new), "created", _text)
 
 
-@acls.command(cls=Command)
+@acls.command()
 @click.option("--principal", metavar="TYPE:NAME", help="Only those of a principal, such as User:alice.")
 @click.option("--operation", type=_OPERATION, help="Only those of an operation.")
 @_resource_options
 @click.option("--all", "are_all", is_flag=True, help="All ACLs.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete(session: Session, /, are_all: bool, yes: bool, **options: Any) -> None:
     """Delete the ACLs that match, and show them."""
     wanted = _filter(options, is_match=False)
@@ -128,8 +112,6 @@ def _pattern(options: dict[str, Any], *, is_match: bool) -> ResourcePatternFilte
     Raises:
         click.UsageError: they name several.
     """
-    from pykclient.admin.values import ACLResourcePatternType, ResourcePatternFilter, ResourceType
-
     kinds = ("topic", "group", "transactional_id", "delegation_token", "user", "cluster")
     given = [(kind, options[kind]) for kind in kinds if options[kind]]
     if len(given) > 1:
@@ -149,15 +131,6 @@ def _pattern(options: dict[str, Any], *, is_match: bool) -> ResourcePatternFilte
 
 
 def _filter(options: dict[str, Any], *, is_match: bool) -> ACLFilter:
-    from pykclient.admin.values import (
-        ACLFilter,
-        ACLOperation,
-        ACLPermissionType,
-        ACLResourcePatternType,
-        ResourcePatternFilter,
-        ResourceType,
-    )
-
     pattern = _pattern(options, is_match=is_match)
     if pattern is None:
         pattern = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
@@ -190,9 +163,8 @@ def users() -> None:
     """List, create and delete the SCRAM credentials of users."""
 
 
-@users.command("list", cls=Command)
+@users.command("list")
 @click.argument("names", nargs=-1, metavar="[USER...]")
-@pass_session
 def list_users(session: Session, /, names: tuple[str, ...]) -> int:
     """List users with SCRAM credentials (default: all). Brokers do not store passwords, so none are shown."""
     with session.admin() as admin:
@@ -207,18 +179,15 @@ def list_users(session: Session, /, names: tuple[str, ...]) -> int:
     return note_failures(found)
 
 
-@users.command("set", cls=Command)
+@users.command("set")
 @click.argument("name", metavar="USER")
 @click.option("--mechanism", type=_MECHANISM, default="SCRAM-SHA-512", help="Default: SCRAM-SHA-512.")
 @click.option("--iterations", type=click.IntRange(4096, 131_072), metavar="N", help="Of the hash. Default: 4096.")
-@pass_session
 def set_user(session: Session, /, name: str, mechanism: str, iterations: int | None) -> None:
     """Create a user's credential, or replace its password.
 
     The password is asked for, or is the first line of stdin if that is no terminal.
     """
-    from pykclient.admin.values import UserScramCredentialUpsertion
-
     new = UserScramCredentialUpsertion(name, mechanism.replace("-", "_"), _new_password(name), iterations)
     with session.admin() as admin:
         report(session, admin.alter_user_scram_credentials([new]), f"{mechanism} set")
@@ -239,15 +208,12 @@ def _new_password(user: str) -> str:
     return line
 
 
-@users.command("delete", cls=Command)
+@users.command("delete")
 @click.argument("name", metavar="USER")
 @click.option("--mechanism", type=_MECHANISM, default="SCRAM-SHA-512", help="Default: SCRAM-SHA-512.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete_user(session: Session, /, name: str, mechanism: str, yes: bool) -> None:
     """Delete a user's credential of one mechanism."""
-    from pykclient.admin.values import UserScramCredentialDeletion
-
     confirm(session, f"Delete the {mechanism} credential of {name}?", yes)
     with session.admin() as admin:
         deletion = UserScramCredentialDeletion(name, mechanism.replace("-", "_"))
@@ -266,17 +232,12 @@ def quotas() -> None:
     """Show and change the quotas of users, clients and addresses."""
 
 
-def _entity_options(function: F) -> F:
-    """Add the options that name an entity."""
-    for option in reversed(
-        (
-            click.option("--user", metavar="NAME", help="A user; an empty name ('') is the default of users."),
-            click.option("--client-id", metavar="NAME", help="A client id; an empty name is the default."),
-            click.option("--ip", metavar="ADDRESS", help="An address; an empty one is the default."),
-        )
-    ):
-        function = option(function)
-    return function
+#: The options that name an entity.
+_entity_options = together(
+    click.option("--user", metavar="NAME", help="A user; an empty name ('') is the default of users."),
+    click.option("--client-id", metavar="NAME", help="A client id; an empty name is the default."),
+    click.option("--ip", metavar="ADDRESS", help="An address; an empty one is the default."),
+)
 
 
 def _entity(names: dict[str, str | None]) -> dict[str, str | None]:
@@ -284,9 +245,8 @@ def _entity(names: dict[str, str | None]) -> dict[str, str | None]:
     return {kind.replace("_", "-"): name or None for kind, name in names.items() if name is not None}
 
 
-@quotas.command("list", cls=Command)
+@quotas.command("list")
 @_entity_options
-@pass_session
 def list_quotas(session: Session, /, **names: str | None) -> None:
     """List quotas: all, or those of an entity."""
     from pykclient.admin.access import ClientQuotaFilterComponent
@@ -304,12 +264,11 @@ def list_quotas(session: Session, /, **names: str | None) -> None:
     emit(session, rows, ("user", "client-id", "ip", "quota", "value"))
 
 
-@quotas.command(cls=Command)
+@quotas.command()
 @_entity_options
 @click.option("-c", "--set", "settings", multiple=True, type=SETTING, metavar="KEY=NUMBER", help="Set a quota.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove a quota.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
-@pass_session
 def alter(
     session: Session,
     /,

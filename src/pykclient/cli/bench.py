@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pykclient.admin.values import NewTopic
 from pykclient.cli.console import emit, note
 from pykclient.cli.options import SIZE, Command, complete_topics, pass_session
 from pykclient.cli.problems import CommandError
@@ -61,8 +62,6 @@ def bench(session: Session, /, topic: str | None, **options: Any) -> None:
     with session.admin() as admin:
         name = topic or f"pykclient-bench-{uuid.uuid4().hex[:12]}"
         if topic is None:
-            from pykclient.admin.values import NewTopic
-
             new = NewTopic(name, options["partitions"], options["replication_factor"] or -1)
             admin.create_topics([new]).all()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pykclient.cli.console import emit, emit_fields, note_failures
-from pykclient.cli.options import Command, CommandGroup, pass_session
+from pykclient.cli.options import CommandGroup
 from pykclient.cli.session import Session
 
 
@@ -14,8 +14,7 @@ def cluster() -> None:
     """Show brokers, features, the quorum of controllers and log directories."""
 
 
-@cluster.command(cls=Command)
-@pass_session
+@cluster.command()
 def describe(session: Session, /) -> None:
     """Show the cluster's id and its brokers.
 
@@ -42,8 +41,7 @@ def describe(session: Session, /) -> None:
     emit(session, brokers, ("broker", "host", "port", "rack", "controller"))
 
 
-@cluster.command(cls=Command)
-@pass_session
+@cluster.command()
 def features(session: Session, /) -> None:
     """Show the levels of the cluster's features: those in effect, and those that the brokers support."""
     with session.admin() as admin:
@@ -60,8 +58,7 @@ def features(session: Session, /) -> None:
     emit(session, rows, ("feature", "level", "lowest", "highest"))
 
 
-@cluster.command(cls=Command)
-@pass_session
+@cluster.command()
 def quorum(session: Session, /) -> None:
     """Show the quorum of controllers: its leader, its voters and observers, and how far each is behind."""
     with session.admin() as admin:
@@ -81,9 +78,8 @@ def quorum(session: Session, /) -> None:
     emit(session, rows, ("node", "role", "log_end", "lag", "directory"))
 
 
-@cluster.command("log-dirs", cls=Command)
+@cluster.command("log-dirs")
 @click.argument("brokers", nargs=-1, type=int, metavar="[BROKER...]")
-@pass_session
 def log_dirs(session: Session, /, brokers: tuple[int, ...]) -> int:
     """Show the log directories of brokers (default: all) and their sizes in bytes."""
     with session.admin() as admin:

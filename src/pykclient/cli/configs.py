@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykclient.admin.values import AlterConfigOp, ConfigResource
 from pykclient.cli.console import emit, note_failures, report
-from pykclient.cli.options import SETTING, Command, CommandGroup, pass_session
+from pykclient.cli.options import SETTING, CommandGroup
 from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
@@ -23,19 +24,16 @@ def configs() -> None:
     """Show and change settings of topics, brokers, groups and client metrics."""
 
 
-@configs.command(cls=Command)
+@configs.command()
 @click.argument("kind", type=_TYPE, metavar="TYPE")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--all", "are_all", is_flag=True, help="Also keys with their default values.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this key. Can be given several times.")
-@pass_session
 def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bool, keys: tuple[str, ...]) -> int:
     """Show the settings of resources. TYPE is topic, broker, broker-logger, group or client-metrics.
 
     The values of secrets are not shown; brokers do not tell them.
     """
-    from pykclient.admin.values import ConfigResource
-
     resources = [ConfigResource(kind, name, list(keys) or None) for name in names]
     with session.admin() as admin:
         found = admin.describe_configs(resources)
@@ -58,13 +56,12 @@ def describe(session: Session, /, kind: str, names: tuple[str, ...], are_all: bo
     return note_failures(found, lambda resource: f"{kind} {resource.name}")
 
 
-@configs.command(cls=Command)
+@configs.command()
 @click.argument("kind", type=_TYPE, metavar="TYPE")
 @click.argument("name", metavar="NAME")
 @click.option("-c", "--set", "settings", multiple=True, type=SETTING, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set a key back to its default.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
-@pass_session
 def alter(
     session: Session,
     /,
@@ -98,8 +95,6 @@ def change(
     Raises:
         CommandError: the brokers refused it.
     """
-    from pykclient.admin.values import AlterConfigOp, ConfigResource
-
     changes: dict[str, Any] = {
         **{key: (AlterConfigOp.SET, value) for key, value in settings},
         **dict.fromkeys(unset, (AlterConfigOp.DELETE, None)),

@@ -12,7 +12,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -232,7 +231,7 @@ def _checks(session: Session) -> Iterator[Check]:
             last = check
         if last is None or not last.is_ok:
             continue
-        with _client({**chosen, "bootstrap.servers": listener.shown}) as admin:
+        with _Client({**chosen, "bootstrap.servers": listener.shown}) as admin:
             for check, found in _protocol_checks(admin, listener.shown, config):
                 brokers = found or brokers
                 yield check
@@ -285,15 +284,6 @@ class _Client(KafkaAdminClient):
         return () if cluster.is_bootstrap_configured else tuple(cluster.nodes)
 
 
-@contextmanager
-def _client(chosen: dict[str, Any]) -> Iterator[_Client]:
-    client = _Client(**{key.replace(".", "_"): value for key, value in chosen.items()})
-    try:
-        yield client
-    finally:
-        client.close()
-
-
 def _protocol_checks(
     client: _Client, target: str, config: AdminClientConfig
 ) -> Iterator[tuple[Check, tuple[Node, ...]]]:
@@ -338,7 +328,7 @@ def _broker_checks(
             last = check
         if last is not None and last.is_ok:
             reached.append(node.id)
-    with _client(chosen) as client:
+    with _Client(chosen) as client:
         for node_id in reached:
             yield _broker_answer(client, node_id)
         if reached:

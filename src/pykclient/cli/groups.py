@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from pykclient.admin.values import GroupType, OffsetSpec
 from pykclient.cli.console import confirm, emit, note_failures, report
-from pykclient.cli.options import DURATION, Command, CommandGroup, complete_groups, pass_session
+from pykclient.cli.options import DURATION, CommandGroup, complete_groups
 from pykclient.cli.session import Session
 from pykclient.types import TopicPartition
 
@@ -26,11 +27,10 @@ def groups() -> None:
     """List and describe groups of every type, with their lag, and delete them."""
 
 
-@groups.command("list", cls=Command)
+@groups.command("list")
 @click.argument("pattern", required=False, metavar="[PATTERN]")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state, such as Stable.")
 @click.option("--type", "types", multiple=True, type=_GROUP_TYPES, help="Only groups of this type.")
-@pass_session
 def list_groups(session: Session, /, pattern: str | None, states: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List groups, or those whose names match a PATTERN such as 'tower*'."""
     with session.admin() as admin:
@@ -44,12 +44,11 @@ def list_groups(session: Session, /, pattern: str | None, states: tuple[str, ...
     emit(session, rows, ("group", "type", "state", "protocol"))
 
 
-@groups.command(cls=Command)
+@groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
 @click.option("--members", is_flag=True, help="Show the members in place of the partitions.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--interval", type=DURATION, default="2s", metavar="TIME", help="The interval of --watch. Default: 2s.")
-@pass_session
 def describe(session: Session, /, names: tuple[str, ...], members: bool, watch: bool, interval: int) -> int:
     """Show the state of groups, and the offset and lag of each partition."""
 
@@ -107,8 +106,6 @@ def summary(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[str
 
 def lag_rows(admin: Admin, group: GroupDescription) -> list[dict[str, Any]]:
     """Return a row for each partition that the group has read or owns."""
-    from pykclient.admin.values import GroupType, OffsetSpec
-
     owners = {tp: member for member in group.members for tp in member.assignment}
     committed: dict[TopicPartition, int | None] = dict.fromkeys(owners)
     known_lag: dict[TopicPartition, int | None] = {}
@@ -157,10 +154,9 @@ def _members(group: GroupDescription) -> list[dict[str, Any]]:
     ]
 
 
-@groups.command(cls=Command)
+@groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, with their offsets."""
     confirm(session, f"Delete {', '.join(names)} with all offsets?", yes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from pykclient.cli.console import confirm, emit, note, report
-from pykclient.cli.options import DURATION, TIME, Command, CommandGroup, complete_groups, complete_topics, pass_session
+from pykclient.cli.options import DURATION, TIME, CommandGroup, complete_groups, complete_topics
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 from pykclient.cli.topics import offsets_of, partitions_of
@@ -32,7 +32,7 @@ class _Target(NamedTuple):
     number: int = 0
 
 
-@offsets.command(cls=Command)
+@offsets.command()
 @click.argument("group", shell_complete=complete_groups)
 @click.option(
     "-t",
@@ -52,7 +52,6 @@ class _Target(NamedTuple):
 @click.option("--shift-by", type=int, metavar="N", help="Forward, or back if N is negative.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change. The default.")
 @click.option("--execute", is_flag=True, help="Change it.")
-@pass_session
 def reset(
     session: Session, /, group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **targets: Any
 ) -> None:
@@ -175,7 +174,7 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
     emit(session, rows, ("topic", "partition", "current", "new"))
 
 
-@offsets.command(cls=Command)
+@offsets.command()
 @click.argument("group", shell_complete=complete_groups)
 @click.option(
     "-t",
@@ -187,7 +186,6 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
     help="A topic, or some partitions.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete(session: Session, /, group: str, topics: tuple[str, ...], yes: bool) -> None:
     """Delete committed offsets of a group. No member may subscribe to their topics."""
     confirm(session, f"Delete offsets of {group} in {', '.join(topics)}?", yes)

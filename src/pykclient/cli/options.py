@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -175,7 +175,9 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A command with subcommands that also accepts the common options."""
+    """A command with subcommands that also accepts the common options. The subcommands get the session."""
+
+    command_class = Command
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -185,5 +187,22 @@ class CommandGroup(click.Group):
         format_options_in_sections(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 
+    def command(self, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:  # type: ignore[override]
+        """Return the decorator that makes a subcommand of a function, whose first argument is the session."""
+        decorate = super().command(name)
+        return lambda function: decorate(pass_session(function))
+
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return the decorator that adds several options, in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add

@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pykclient.cli.console import emit, emit_fields
 from pykclient.cli.formats import registry_client
-from pykclient.cli.options import Command, CommandGroup, pass_session
+from pykclient.cli.options import CommandGroup, together
 from pykclient.cli.problems import BadInputError, CommandError
 from pykclient.cli.session import Session
 
 if TYPE_CHECKING:
     from pykclient.schema_registry import Schema, SchemaRegistryClient
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 _URL: Final = "SCHEMA_REGISTRY_URL"
+_KINDS: Final = click.Choice(["AVRO", "JSON", "PROTOBUF"])
 _TYPES: Final = {".avsc": "AVRO", ".json": "JSON"}
 
 
-def _registry_options(command: F) -> F:
-    """Add the options that name the registry."""
-    url = click.option("--url", metavar="URL", help=f"The registry's address; {_URL} in the environment otherwise.")
-    file = click.option(
+#: The options that name the registry.
+_registry_options = together(
+    click.option("--url", metavar="URL", help=f"The registry's address; {_URL} in the environment otherwise."),
+    click.option(
         "--registry-config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A file with settings of the registry's client, such as basic.auth.user.info.",
-    )
-    return url(file(command))
+    ),
+)
+#: What a schema for a subject is read from.
+_schema_parameters = together(
+    click.argument("subject"),
+    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--type", "kind", type=click.Choice(["AVRO", "JSON", "PROTOBUF"]), help="Default: by the file's name."
+    ),
+    click.option("--reference", multiple=True, metavar="NAME=SUBJECT:VERSION", help="A schema that FILE refers to."),
+    _registry_options,
+)
 
 
 def _client(url: str | None, file: Path | None) -> SchemaRegistryClient:
     return registry_client(url, file, "--url")
 
 
-def _schema(file: Path, kind: str | None, references: tuple[str, ...]) -> Schema:
+def _schema(file: Path, kind: str | None, reference: tuple[str, ...]) -> Schema:
     from pykclient.schema_registry import Schema, SchemaReference
 
     chosen = kind or _TYPES.get(file.suffix)
     if chosen is None:
         raise BadInputError(f"{file}: say with --type what it is: AVRO, JSON or PROTOBUF")
     found = []
-    for reference in references:
-        name, _, rest = reference.partition("=")
+    for text in reference:
+        name, _, rest = text.partition("=")
         subject, _, version = rest.rpartition(":")
         if not name or not subject or not version.isdigit():
-            raise BadInputError(f"--reference {reference}: it must be NAME=SUBJECT:VERSION")
+            raise BadInputError(f"--reference {text}: it must be NAME=SUBJECT:VERSION")
         found.append(SchemaReference(name, subject, int(version)))
     return Schema(file.read_text(encoding="utf-8"), chosen, found)
 
@@ -60,10 +69,9 @@ def schemas() -> None:
     """List, show, register and check the schemas of a registry."""
 
 
-@schemas.command("list", cls=Command)
+@schemas.command("list")
 @click.argument("prefix", required=False, metavar="[PREFIX]")
 @_registry_options
-@pass_session
 def list_schemas(session: Session, /, prefix: str | None, url: str | None, registry_config: Path | None) -> None:
     """List subjects with their latest versions, or those whose names begin with PREFIX."""
     rows = []
@@ -75,11 +83,10 @@ def list_schemas(session: Session, /, prefix: str | None, url: str | None, regis
     emit(session, rows, ("subject", "version", "id", "type"))
 
 
-@schemas.command(cls=Command)
+@schemas.command()
 @click.argument("name", metavar="SUBJECT|ID")
 @click.option("--version", metavar="N", type=click.IntRange(1), help="A version of the subject; default: the latest.")
 @_registry_options
-@pass_session
 def get(session: Session, /, name: str, version: int | None, url: str | None, registry_config: Path | None) -> None:
     """Print the schema of a SUBJECT, or the one with an ID. With --json, also its id, version and type."""
     with _client(url, registry_config) as client:
@@ -93,54 +100,26 @@ def get(session: Session, /, name: str, version: int | None, url: str | None, re
         click.echo(found["schema"])
 
 
-@schemas.command(cls=Command)
-@click.argument("subject")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--type", "kind", type=click.Choice(["AVRO", "JSON", "PROTOBUF"]), help="Default: by the file's name.")
-@click.option("--reference", multiple=True, metavar="NAME=SUBJECT:VERSION", help="A schema that FILE refers to.")
-@_registry_options
-@pass_session
-def register(
-    session: Session,
-    /,
-    subject: str,
-    file: Path,
-    kind: str | None,
-    reference: tuple[str, ...],
-    url: str | None,
-    registry_config: Path | None,
-) -> None:
+@schemas.command()
+@_schema_parameters
+def register(session: Session, /, subject: str, url: str | None, registry_config: Path | None, **schema: Any) -> None:
     """Register the schema in FILE for a SUBJECT, such as orders-value, and print its id."""
     with _client(url, registry_config) as client:
-        number = client.register_schema(subject, _schema(file, kind, reference))
+        number = client.register_schema(subject, _schema(**schema))
     emit_fields(session, {"subject": subject, "id": number})
 
 
-@schemas.command(cls=Command)
-@click.argument("subject")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--type", "kind", type=click.Choice(["AVRO", "JSON", "PROTOBUF"]), help="Default: by the file's name.")
-@click.option("--reference", multiple=True, metavar="NAME=SUBJECT:VERSION", help="A schema that FILE refers to.")
-@_registry_options
-@pass_session
-def check(
-    session: Session,
-    /,
-    subject: str,
-    file: Path,
-    kind: str | None,
-    reference: tuple[str, ...],
-    url: str | None,
-    registry_config: Path | None,
-) -> None:
+@schemas.command()
+@_schema_parameters
+def check(session: Session, /, subject: str, url: str | None, registry_config: Path | None, **schema: Any) -> None:
     """Check whether the schema in FILE is compatible with those of a SUBJECT; exit with 1 if not."""
     with _client(url, registry_config) as client:
-        problems = client.compatibility_problems(subject, _schema(file, kind, reference), None)
+        problems = client.compatibility_problems(subject, _schema(**schema), None)
     if session.is_json:
         emit_fields(session, {"subject": subject, "compatible": not problems, "problems": problems})
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
-        raise CommandError(f"{file} is not compatible with the versions of {subject}")
+        raise CommandError(f"{schema['file']} is not compatible with the versions of {subject}")
     if not session.is_json:
-        click.echo(f"{file} is compatible with the versions of {subject}")
+        click.echo(f"{schema['file']} is compatible with the versions of {subject}")

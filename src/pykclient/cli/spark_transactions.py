@@ -9,7 +9,7 @@ import click
 
 from pykclient.cli import settings
 from pykclient.cli.console import confirm, emit
-from pykclient.cli.options import Command, CommandGroup, pass_session
+from pykclient.cli.options import CommandGroup
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 
@@ -48,9 +48,8 @@ def _entry(driver: SinkDriver, prefix: str, ledger: str) -> Entry:
     return entry
 
 
-@spark_transactions.command("list", cls=Command)
+@spark_transactions.command("list")
 @_LEDGER
-@pass_session
 def list_transactions(session: Session, /, ledger: str) -> None:
     """List queries with the state of their last batch, and the number of their open transactions.
 
@@ -98,7 +97,7 @@ def list_transactions(session: Session, /, ledger: str) -> None:
     emit(session, rows, ("prefix", "state", "batch", "done", "open", "checkpoint"))
 
 
-@spark_transactions.command(cls=Command)
+@spark_transactions.command()
 @click.argument("prefix")
 @_LEDGER
 @click.option(
@@ -113,7 +112,6 @@ def list_transactions(session: Session, /, ledger: str) -> None:
     "deterministic.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def commit(
     session: Session, /, prefix: str, ledger: str, deleted_rows: str | None, as_written: bool, yes: bool
 ) -> None:
@@ -124,11 +122,10 @@ def commit(
     _settle(session, prefix, ledger, yes, commit=True, deleted_rows=deleted_rows, as_written=as_written)
 
 
-@spark_transactions.command(cls=Command)
+@spark_transactions.command()
 @click.argument("prefix")
 @_LEDGER
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def abort(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
     """Abort the open transactions of a stopped query that have no commit decision.
 
@@ -164,11 +161,10 @@ def _settle(
     click.echo(f"{prefix}: batch {settled.batch} is {settled.state}")
 
 
-@spark_transactions.command(cls=Command)
+@spark_transactions.command()
 @click.argument("prefix")
 @_LEDGER
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def forget(session: Session, /, prefix: str, ledger: str, yes: bool) -> None:
     """Remove a retired query from the ledger, so that another query can use its prefix.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pykclient.admin.values import OffsetSpec
 from pykclient.cli.console import emit, rich_table, shown
 from pykclient.cli.options import DURATION, Command, pass_session
 from pykclient.cli.session import Session
@@ -54,8 +55,6 @@ class Monitor:
 
     def turn(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the rows of topics and of groups; the busiest topics and the largest lags come first."""
-        from pykclient.admin.values import OffsetSpec
-
         admin = self._admin
         if self._turn % _TURNS_PER_LISTING == 0:
             self._list()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pykclient.admin.values import ElectionType, NewTopic, OffsetSpec
 from pykclient.cli.console import confirm, emit, note_failures, report
-from pykclient.cli.options import POSITION, SETTING, TOPIC_OPTION, Command, CommandGroup, complete_topics, pass_session
+from pykclient.cli.options import POSITION, SETTING, TOPIC_OPTION, CommandGroup, complete_topics
 from pykclient.cli.session import Session
 from pykclient.cli.values import Position, TopicOption
+from pykclient.errors import ElectionNotNeededError, TopicExistsError
 from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,10 +27,9 @@ def topics() -> None:
     """List, describe, create, delete and alter topics."""
 
 
-@topics.command("list", cls=Command)
+@topics.command("list")
 @click.argument("pattern", required=False, metavar="[PATTERN]")
 @click.option("--internal", is_flag=True, help="Also topics of Kafka itself.")
-@pass_session
 def list_topics(session: Session, /, pattern: str | None, internal: bool) -> None:
     """List topics, or those whose names match a PATTERN such as 'orders*'."""
     with session.admin() as admin:
@@ -53,9 +54,8 @@ def _summary(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-@topics.command(cls=Command)
+@topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@pass_session
 def describe(session: Session, /, names: tuple[str, ...]) -> int:
     """Show the partitions of topics: leaders, replicas, in-sync replicas, and the first and next offsets."""
     with session.admin() as admin:
@@ -81,8 +81,6 @@ def offsets_of(
     admin: Admin, partitions: Iterable[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """Return the first and the next offset of each partition that has both."""
-    from pykclient.admin.values import OffsetSpec
-
     wanted = list(partitions)
     if not wanted:
         return {}, {}
@@ -109,7 +107,7 @@ def _partition(
     }
 
 
-@topics.command(cls=Command)
+@topics.command()
 @click.argument("wanted", nargs=-1, required=True, type=TOPIC_OPTION, metavar="NAME[:PARTITIONS[:REPLICATION]]...")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Default: the brokers'.")
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), metavar="N", help="Default: the brokers'.")
@@ -124,7 +122,6 @@ def _partition(
 )
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists is a success.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
-@pass_session
 def create(
     session: Session,
     /,
@@ -136,9 +133,6 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
-    from pykclient.admin.values import NewTopic
-    from pykclient.errors import TopicExistsError
-
     new = [
         NewTopic(
             topic.name,
@@ -157,10 +151,9 @@ def create(
     report(session, results, "would be created" if dry_run else "created")
 
 
-@topics.command(cls=Command)
+@topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics with all their records."""
     confirm(session, f"Delete {', '.join(names)} with all records?", yes)
@@ -168,13 +161,12 @@ def delete(session: Session, /, names: tuple[str, ...], yes: bool) -> None:
         report(session, admin.delete_topics(names), "deleted")
 
 
-@topics.command(cls=Command)
+@topics.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="The new number, which is higher.")
 @click.option("-c", "--set", "settings", multiple=True, type=SETTING, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set a key back to the brokers' default.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check only.")
-@pass_session
 def alter(
     session: Session,
     /,
@@ -226,7 +218,7 @@ def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[Topic
     return found
 
 
-@topics.command("delete-records", cls=Command)
+@topics.command("delete-records")
 @click.argument("wanted", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=complete_topics)
 @click.option(
     "--before",
@@ -236,7 +228,6 @@ def partitions_of(admin: Admin, texts: Iterable[str], option: str) -> list[Topic
     help="Delete what is before: end, an offset, -N (keep the last N), or @TIME such as @-7d.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def delete_records(session: Session, /, wanted: tuple[str, ...], before: Position, yes: bool) -> None:
     """Delete the first records of partitions, and show the new first offset of each."""
     confirm(session, f"Delete the first records of {', '.join(wanted)}?", yes)
@@ -265,18 +256,14 @@ def delete_records(session: Session, /, wanted: tuple[str, ...], before: Positio
         report(session, results, "deleted")
 
 
-@topics.command("elect-leaders", cls=Command)
+@topics.command("elect-leaders")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC[:0,1]...]", shell_complete=complete_topics)
 @click.option(
     "--unclean", is_flag=True, help="Elect any replica, also one that is not in sync, which loses records. Asks first."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def elect_leaders(session: Session, /, wanted: tuple[str, ...], unclean: bool, yes: bool) -> None:
     """Elect the preferred leaders of partitions (default: all). Succeeds if it already leads."""
-    from pykclient.admin.values import ElectionType
-    from pykclient.errors import ElectionNotNeededError
-
     if unclean:
         confirm(session, f"Elect replicas that may lack records, in {', '.join(wanted) or 'all topics'}?", yes)
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
@@ -288,10 +275,9 @@ def elect_leaders(session: Session, /, wanted: tuple[str, ...], unclean: bool, y
     report(session, results, "leader elected")
 
 
-@topics.command(cls=Command)
+@topics.command()
 @click.argument("moves", nargs=-1, metavar="[TOPIC:PARTITION=1,2,3...]")
 @click.option("--cancel", is_flag=True, help="Cancel the moves of these partitions, which are TOPIC:PARTITION.")
-@pass_session
 def reassign(session: Session, /, moves: tuple[str, ...], cancel: bool) -> None:
     """Move partitions to other brokers, preferred leader first. Without arguments, list moves in progress.
 

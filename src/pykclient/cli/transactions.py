@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pykclient.admin.values import AbortTransactionSpec, TransactionState
 from pykclient.cli.console import confirm, emit, note_failures
-from pykclient.cli.options import DURATION, Command, CommandGroup, pass_session
+from pykclient.cli.options import DURATION, CommandGroup
 from pykclient.cli.problems import CommandError
 from pykclient.cli.session import Session
 from pykclient.clock import SYSTEM_CLOCK
@@ -23,14 +24,11 @@ def transactions() -> None:
     """List and describe transactions, find those that hang, and abort them."""
 
 
-@transactions.command("list", cls=Command)
+@transactions.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in a state, such as Ongoing.")
 @click.option("--older-than", type=DURATION, metavar="TIME", help="Only those that run for longer than this.")
-@pass_session
 def list_transactions(session: Session, /, states: tuple[str, ...], older_than: int | None) -> None:
     """List transactional ids and the states of their transactions."""
-    from pykclient.admin.values import TransactionState
-
     with session.admin() as admin:
         found = admin.list_transactions(states=states, duration_ms=older_than)
     if older_than is not None:  # brokers also return ids whose last transaction has ended
@@ -43,9 +41,8 @@ def list_transactions(session: Session, /, states: tuple[str, ...], older_than: 
     emit(session, rows, ("transactional_id", "producer_id", "state"))
 
 
-@transactions.command(cls=Command)
+@transactions.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@pass_session
 def describe(session: Session, /, ids: tuple[str, ...]) -> int:
     """Describe transactions by their transactional ids."""
     now_ms = SYSTEM_CLOCK.wall_ms()
@@ -71,7 +68,7 @@ def describe(session: Session, /, ids: tuple[str, ...]) -> int:
     return note_failures(found)
 
 
-@transactions.command(cls=Command)
+@transactions.command()
 @click.option(
     "--max-timeout",
     type=DURATION,
@@ -80,7 +77,6 @@ def describe(session: Session, /, ids: tuple[str, ...]) -> int:
     help="The brokers' transaction.max.timeout.ms. Default: 15m.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only partitions of this topic. Default: all.")
-@pass_session
 def hanging(session: Session, /, max_timeout: int, topics: tuple[str, ...]) -> None:
     """Find hanging transactions: open in a partition, but unknown to their coordinator.
 
@@ -126,7 +122,7 @@ def _hanging(admin: Admin, topics: Sequence[str], max_timeout_ms: int) -> list[d
     ]
 
 
-@transactions.command(cls=Command)
+@transactions.command()
 @click.option("--topic", required=True, metavar="NAME", help="The topic.")
 @click.option("--partition", required=True, type=click.IntRange(min=0), metavar="N", help="The partition.")
 @click.option(
@@ -135,14 +131,11 @@ def _hanging(admin: Admin, topics: Sequence[str], max_timeout_ms: int) -> list[d
 @click.option("--producer-id", type=click.IntRange(min=0), metavar="N", help="In place of --start-offset.")
 @click.option("--producer-epoch", type=click.IntRange(min=0), metavar="N", help="With --producer-id.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@pass_session
 def abort(session: Session, /, topic: str, partition: int, yes: bool, **producer: Any) -> None:
     """Abort a hanging transaction on one partition.
 
     Its records are then skipped by consumers with isolation.level=read_committed.
     """
-    from pykclient.admin.values import AbortTransactionSpec
-
     start = producer["start_offset"]
     id, epoch = producer["producer_id"], producer["producer_epoch"]
     if (start is None) == (id is None) or (id is None) != (epoch is None):

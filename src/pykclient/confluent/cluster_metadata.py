@@ -178,7 +178,7 @@ def _metadata(admin: KafkaAdminClient, topics: list[str] | None, timeout: float,
 
     keys = None if topics is None else topic_keys(topics)
     try:
-        return admin._run("list_topics", limit_ms(timeout), all_metadata("list_topics", keys))
+        return admin._run(all_metadata("list_topics", keys), limit_ms(timeout))
     except errors.KafkaTimeoutError as error:
         raise failure(KafkaError._TRANSPORT, f"{prefix}: Local: Broker transport failure: {error}") from error
     except errors.KafkaError as error:

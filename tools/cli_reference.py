@@ -1,4 +1,4 @@
-"""Generate the reference in docs/cli.md: ``python -m pykclient.cli.reference [--check] docs/cli.md``.
+"""Generate the reference in docs/cli.md: ``python tools/cli_reference.py docs/cli.md [--check]``.
 
 The page is a guide, which people write, up to a marker; what follows is generated from the commands.
 """
@@ -15,7 +15,7 @@ import click
 from pykclient.cli.app import app
 from pykclient.cli.options import common_options
 
-_MARKER: Final = "<!-- The rest is written by `python -m pykclient.cli.reference docs/cli.md`. -->\n"
+_MARKER: Final = "<!-- The rest is written by `python tools/cli_reference.py docs/cli.md`. -->\n"
 
 
 def reference() -> str:
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if text == wanted:
         return 0
-    sys.stderr.write(f"{paths[0]} is out of date; write it with python -m pykclient.cli.reference {paths[0]}\n")
+    sys.stderr.write(f"{paths[0]} is out of date; write it with python tools/cli_reference.py {paths[0]}\n")
     return 1
 
 
