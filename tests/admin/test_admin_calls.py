@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pykclient import errors
-from pykclient.admin import Admin
+from pykclient.admin import Admin, ConfigResource
 from pykclient.admin.admin_calls import AdminCall, Deadline, RetryPolicy
 from pykclient.admin.topics import DeleteTopicsHandler
 from pykclient.errors import (
@@ -27,6 +27,7 @@ from pykclient.errors import (
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pykclient.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from pykclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykclient.testing import EmbeddedCluster
 from tests.admin.harness import LOST, SILENT, cluster, typed
@@ -85,6 +86,21 @@ def test_calls_follow_controller_to_new_broker() -> None:
     with admin:
         assert admin.create_topics(["a"]).all()["a"].name == "a"
     assert [node for node, _ in brokers.received] == [1, 2]
+
+
+def test_calls_for_any_broker_go_to_controller_that_a_broker_is_not() -> None:
+    def answer(node: int, request: Any) -> Any:
+        code = 0 if node == 3 else errors.NotControllerError.code
+        result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+            error_code=code, error_message=None, resource_type=2, resource_name="a"
+        )
+        return IncrementalAlterConfigsResponse(responses=[result])
+
+    admin, brokers = typed(answer, metadata=cluster(controller=3))
+    with admin:
+        admin.incremental_alter_configs([ConfigResource("topic", "a", {"retention.ms": 1})]).all()
+    assert [node for node, _ in brokers.received][-1] == 3
+    assert len(brokers.received) <= 2
 
 
 def test_only_items_with_retriable_errors_are_retried() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -225,3 +226,44 @@ def test_ctrl_c_while_the_command_is_imported_shows_no_traceback(monkeypatch: py
 
     monkeypatch.setattr("pykclient.cli.run.run", interrupt)
     assert main(["topics", "list"]) == 130
+
+
+# --- servers that do not answer --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", [["topics", "list"], ["groups", "describe", "g"], ["cluster", "log-dirs"]])
+def test_silent_server_is_named_and_advice_is_of_the_command_line(command: list[str], silent: str) -> None:
+    result = Pykclient()(*command, "--bootstrap-servers", silent, "--timeout", "1s")
+    assert result.code == 1
+    assert silent in result.err
+    assert "timeout_ms" not in result.err
+
+
+def test_broker_that_does_not_exist_is_named(pykclient: Pykclient) -> None:
+    result = pykclient("cluster", "log-dirs", "9", "--timeout", "1s")
+    assert result.code == 1
+    assert "there is no connection to broker 9" in result.err
+    assert "has not answered" not in result.err
+
+
+def test_silent_registry_ends_commands_after_timeout(silent: str) -> None:
+    for words in (["list"], ["get", "1"]):
+        result = Pykclient()("schemas", *words, "--url", f"http://{silent}", "--timeout", "1s")
+        assert result.code == 1
+        assert silent in result.err
+        assert "attempts in" not in result.err
+
+
+def test_unwritable_output_is_bad_input(pykclient: Pykclient, two_topics: tuple[str, str], tmp_path: Path) -> None:
+    for name in ("out.txt", "out.jsonl.gz", "out.parquet", "out.arrow"):
+        path = tmp_path / "missing" / name
+        result = pykclient("consume", two_topics[0], "-e", "--output", str(path))
+        assert result.code == 2
+        assert result.err.startswith(f"pykclient: --output: {path} cannot be written: ")

@@ -20,6 +20,7 @@ from pykclient.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    NotControllerError,
     RemoteProtocolError,
     RetriableError,
     UnknownTopicOrPartitionError,
@@ -344,7 +345,9 @@ class AdminCall(Generic[K, V]):
             elif key in result.retry:
                 self._retry(key, item, result.retry[key], now_ms, backoffs)
             elif key in result.unmapped:
-                item.destination = None
+                # A broker that does not pass a request on to the controller would refuse it again.
+                refused = item.destination == ANY_BROKER and isinstance(result.unmapped[key], NotControllerError)
+                item.destination = CONTROLLER if refused else None
                 self._retry(key, item, result.unmapped[key], now_ms, backoffs)
             else:
                 self.results.failed[key] = RemoteProtocolError(
@@ -409,11 +412,14 @@ class AdminCall(Generic[K, V]):
         about = "" if key is None else f" for {key!r}"
         if item.last_error is not None:
             attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts} attempts"
-            last = f"{attempts} failed, the last one with {type(item.last_error).__name__}: {item.last_error}"
-        elif key in self._in_flight:
+            told = str(item.last_error).removesuffix(".")
+            last = f"{attempts} failed, the last one with {type(item.last_error).__name__}: {told}"
+        elif any(attempt.is_sent and key in attempt.request.keys for attempt in self._attempts):
             last = "the broker has not answered"
         else:
             last = "no broker could be asked"
+            if (item.destination or ANY_BROKER) >= 0 and not report:
+                last = f"there is no connection to broker {item.destination}, which the cluster may not have"
         uncertain = ". The request may have been carried out all the same" if key in self._handler.uncertain else ""
         error = KafkaTimeoutError(
             f"{self.name}{about} was not done within {self.deadline.timeout_ms} ms: {last}{report}{uncertain}. {remedy}"

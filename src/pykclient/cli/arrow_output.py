@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pykclient.cli.output import Filters, Output
+from pykclient.cli.output import Filters, Output, opening
 from pykclient.record import arrow
 from pykclient.record.columns import COLUMN_NAMES
 
@@ -37,13 +37,15 @@ class ArrowOutput(Output):
         if is_parquet:
             import pyarrow.parquet
 
-            self._writer: Any = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+            with opening(path):
+                self._writer: Any = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
         else:
             import pyarrow.ipc
 
             # One dictionary of topics for the whole file is what the format of files asks for.
             options = pyarrow.ipc.IpcWriteOptions(unify_dictionaries=True)
-            self._writer = pyarrow.ipc.new_file(path, schema, options=options)
+            with opening(path):
+                self._writer = pyarrow.ipc.new_file(path, schema, options=options)
 
     def write_columns(self, columns: Columns) -> int:
         batch: Any = arrow.record_batch(columns)

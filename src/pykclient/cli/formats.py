@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 _URL: Final = "SCHEMA_REGISTRY_URL"
 
 
-def registry_client(url: str | None, file: Path | None, option: str) -> SchemaRegistryClient:
+def registry_client(
+    url: str | None, file: Path | None, option: str, timeout_ms: int, **defaults: Any
+) -> SchemaRegistryClient:
     """Return a client of the registry that the options, a file or the environment name.
+
+    Settings of the file win over ``timeout_ms``, the time for an attempt, and over ``defaults``.
 
     Raises:
         BadInputError: nothing names it; the text has the name of the option.
@@ -41,12 +45,12 @@ def registry_client(url: str | None, file: Path | None, option: str) -> SchemaRe
     address = url or found.pop("url", None) or found.pop("schema.registry.url", None) or os.environ.get(_URL)
     if not address:
         raise BadInputError(f"name the registry: {option} http://host:8081, or {_URL} in the environment")
-    return SchemaRegistryClient({**found, "url": address})
+    return SchemaRegistryClient({"timeout": timeout_ms / 1000, **defaults, **found, "url": address})
 
 
-def _client(schemas: Schemas) -> SchemaRegistryClient:
+def _client(session: Session, schemas: Schemas) -> SchemaRegistryClient:
     file = None if schemas.file is None else Path(schemas.file)
-    return registry_client(schemas.url, file, "--schema-registry")
+    return registry_client(schemas.url, file, "--schema-registry", session.timeout_ms)
 
 
 def _parts(schemas: Schemas) -> list[tuple[str, str, MessageField]]:
@@ -64,7 +68,7 @@ class Reader:
     """
 
     def __init__(self, session: Session, schemas: Schemas, dead_letters: str | None) -> None:
-        self._client = _client(schemas)
+        self._client = _client(session, schemas)
         self._dead_letters = dead_letters
         self._session = session
         self._producer: KafkaProducer[bytes, bytes] | None = None
@@ -170,8 +174,8 @@ def _plain(value: Any) -> Any:
 class Writer:
     """Converts JSON to keys and values by the topic's latest schema. Thread: owner."""
 
-    def __init__(self, schemas: Schemas, topic: str) -> None:
-        self._client = _client(schemas)
+    def __init__(self, session: Session, schemas: Schemas, topic: str) -> None:
+        self._client = _client(session, schemas)
         self._topic = topic
         self._encoders = {name: (field, self._encoder(form, field)) for name, form, field in _parts(schemas)}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
     from pykclient.admin.descriptions import GroupDescription
 
-_GROUP_TYPES = click.Choice(["classic", "consumer", "share"])
+_GROUP_TYPES = click.Choice(["classic", "consumer", "share", "streams"])
 
 
 @click.group(cls=CommandGroup)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
-from pykclient.cli.problems import UsageError
+from pykclient.cli.problems import BadInputError, UsageError
 from pykclient.cli.values import Position, unescaped
 from pykclient.record.lines import BASE64, HEX, PLAIN, LineBuffer, Piece, RecordText, delimited, json_object
 
@@ -185,13 +187,28 @@ class _TextOutput(Output):
             self._file.close()
 
 
+@contextmanager
+def opening(path: str) -> Iterator[None]:
+    """Explain that the file of ``--output`` cannot be written.
+
+    Raises:
+        BadInputError: it cannot.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise BadInputError(f"--output: {path} cannot be written: {why}") from error
+
+
 def _opened(path: str) -> BinaryIO:
     """Open a file for writing, compressed if its name ends with .gz."""
-    if path.lower().endswith(".gz"):
-        import gzip
+    with opening(path):
+        if path.lower().endswith(".gz"):
+            import gzip
 
-        return cast("BinaryIO", gzip.open(path, "wb"))
-    return open(path, "wb", buffering=0)
+            return cast("BinaryIO", gzip.open(path, "wb"))
+        return open(path, "wb", buffering=0)
 
 
 class LinesOutput(_TextOutput):

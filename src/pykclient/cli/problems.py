@@ -61,7 +61,7 @@ def is_bad_input(error: BaseException) -> bool:
 
 def explained(error: BaseException) -> str:
     """Return the text of an error, with the next step if the text has none."""
-    text = str(error) or type(error).__name__
+    text = (str(error) or type(error).__name__).replace("with timeout_ms", "with --timeout")
     step = next_step(error)
     return f"{text}\n{step}" if step else text
 

@@ -44,8 +44,9 @@ _schema_parameters = together(
 )
 
 
-def _client(url: str | None, file: Path | None) -> SchemaRegistryClient:
-    return registry_client(url, file, "--url")
+def _client(session: Session, url: str | None, file: Path | None) -> SchemaRegistryClient:
+    # Who waits can repeat the command: retries would only make a registry that does not answer take four times as long.
+    return registry_client(url, file, "--url", session.timeout_ms, **{"max.retries": 0})
 
 
 def _schema(file: Path, kind: str | None, reference: tuple[str, ...]) -> Schema:
@@ -75,7 +76,7 @@ def schemas() -> None:
 def list_schemas(session: Session, /, prefix: str | None, url: str | None, registry_config: Path | None) -> None:
     """List subjects with their latest versions, or those whose names begin with PREFIX."""
     rows = []
-    with _client(url, registry_config) as client:
+    with _client(session, url, registry_config) as client:
         for subject in client.get_subjects(prefix):
             latest = client.get_latest_version(subject)
             kind = latest.schema.schema_type
@@ -89,7 +90,7 @@ def list_schemas(session: Session, /, prefix: str | None, url: str | None, regis
 @_registry_options
 def get(session: Session, /, name: str, version: int | None, url: str | None, registry_config: Path | None) -> None:
     """Print the schema of a SUBJECT, or the one with an ID. With --json, also its id, version and type."""
-    with _client(url, registry_config) as client:
+    with _client(session, url, registry_config) as client:
         if name.isdigit():
             found = {"id": int(name), **client.get_schema(int(name)).to_dict()}
         else:
@@ -104,7 +105,7 @@ def get(session: Session, /, name: str, version: int | None, url: str | None, re
 @_schema_parameters
 def register(session: Session, /, subject: str, url: str | None, registry_config: Path | None, **schema: Any) -> None:
     """Register the schema in FILE for a SUBJECT, such as orders-value, and print its id."""
-    with _client(url, registry_config) as client:
+    with _client(session, url, registry_config) as client:
         number = client.register_schema(subject, _schema(**schema))
     emit_fields(session, {"subject": subject, "id": number})
 
@@ -113,7 +114,7 @@ def register(session: Session, /, subject: str, url: str | None, registry_config
 @_schema_parameters
 def check(session: Session, /, subject: str, url: str | None, registry_config: Path | None, **schema: Any) -> None:
     """Check whether the schema in FILE is compatible with those of a SUBJECT; exit with 1 if not."""
-    with _client(url, registry_config) as client:
+    with _client(session, url, registry_config) as client:
         problems = client.compatibility_problems(subject, _schema(**schema), None)
     if session.is_json:
         emit_fields(session, {"subject": subject, "compatible": not problems, "problems": problems})

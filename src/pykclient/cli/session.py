@@ -97,4 +97,6 @@ class Session:
         return KafkaProducer(chosen)
 
     def _waits(self) -> dict[str, Any]:
-        return {"default.api.timeout.ms": self.timeout_ms, "request.timeout.ms": min(30_000, self.timeout_ms)}
+        # A request ends before the call, whose error then names the server that has not answered it.
+        request_ms = min(30_000, max(1, self.timeout_ms * 9 // 10))
+        return {"default.api.timeout.ms": self.timeout_ms, "request.timeout.ms": request_ms}

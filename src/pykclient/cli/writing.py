@@ -128,7 +128,7 @@ def write(session: Session, wanted: Wanted) -> None:
     if not schemas.is_empty:
         from pykclient.cli import formats
 
-        encoder = formats.Writer(schemas, wanted.topic)
+        encoder = formats.Writer(session, schemas, wanted.topic)
     overrides: dict[str, Any] = {} if _SIZES & session.settings().keys() else dict(_SETTINGS)
     if wanted.compression is not None:
         overrides["compression.type"] = wanted.compression
