@@ -1,4 +1,4 @@
-"""Measure the CPU time per record of Avro by a registry's schemas: ``python -m benchmarks.schemas``.
+"""Measure the CPU time per record of Avro, JSON and Protobuf by a registry's schemas: ``python -m benchmarks.schemas``.
 
 Prints a table, with confluent-kafka's serializers in it. Rounds are interleaved, and figures are the medians of the
 rounds' CPU time of the thread that works: the clients read and write an embedded cluster, whose brokers have threads of
@@ -28,8 +28,12 @@ from pykclient.schema_registry import (
     SerializationContext,
     avro_columns,
     avro_encoder,
+    json_encoder,
+    protobuf_encoder,
 )
 from pykclient.schema_registry.avro import AvroDeserializer, AvroSerializer
+from pykclient.schema_registry.json_schema import JSONSerializer
+from pykclient.schema_registry.protobuf import ProtobufSerializer
 from pykclient.testing import EmbeddedCluster, EmbeddedSchemaRegistry
 
 TOPIC, WRITTEN = "orders", "written"
@@ -49,6 +53,20 @@ SCHEMA = {
         {"name": "seller", "type": "long"},
     ],
 }
+#: The types of the same fields in JSON Schema, and those of Protobuf. Times are numbers.
+JSON_TYPES = {
+    "id": "integer",
+    "count": "integer",
+    "city": "string",
+    "price": "number",
+    "paid": "boolean",
+    "note": "string",
+    "customer": "string",
+    "weight": "number",
+    "at": "integer",
+    "seller": "integer",
+}
+PROTOBUF_TYPES = {"integer": "INT64", "string": "STRING", "number": "DOUBLE", "boolean": "BOOL"}
 #: Serializers work on so many records, as one takes several microseconds.
 SINGLE = 2_000
 #: Consumers by record read so many, which is more than a fetch has.
@@ -77,10 +95,18 @@ BYTES_BY_RECORD, BY_RECORD, THEIRS_BY_RECORD = (
 DECODED, BY_OURS, BY_THEIRS = "avro_columns", "AvroDeserializer", "confluent-kafka's AvroDeserializer"
 SENT, ENCODED_SENT = "send_batch of bytes", "send_batch, avro_encoder"
 ENCODED, WRITTEN_BY_OURS, WRITTEN_BY_THEIRS = "avro_encoder", "AvroSerializer", "confluent-kafka's AvroSerializer"
+OBJECT_ROWS = {
+    format: (encoder, f"{name}Serializer", f"confluent-kafka's {name}Serializer")
+    for format, encoder, name in (("json", "json_encoder", "JSON"), ("protobuf", "protobuf_encoder", "Protobuf"))
+}
 GOALS = (
     Goal(DECODED, BY_THEIRS, 0.1),
     Goal(COLUMNS, PLAIN, 1.5),
     Goal(ENCODED, WRITTEN_BY_THEIRS, 0.1),
+    *(
+        Goal(OBJECT_ROWS[format][0], OBJECT_ROWS[format][2], bound)
+        for format, bound in (("json", 1.1), ("protobuf", 1.8))
+    ),
 )
 
 
@@ -101,6 +127,67 @@ def table_of(rows: int) -> pa.Table:
             "seller": pa.array([chance.getrandbits(16) for _ in range(rows)], pa.int64()),
         }
     )
+
+
+def message_class() -> Any:
+    """Return the class of messages with the same fields."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    kinds = descriptor_pb2.FieldDescriptorProto.Type
+    for number, (name, of) in enumerate(JSON_TYPES.items(), 1):
+        message.field.add(name=name, number=number, label=1, type=kinds.Value(f"TYPE_{PROTOBUF_TYPES[of]}"))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def object_cases(
+    client: SchemaRegistryClient, theirs: Any, their_context: Any, batch: pa.RecordBatch
+) -> dict[str, tuple[Callable[[], object], int]]:
+    """Return the rows of JSON and Protobuf: an encoder of columns beside a loop that makes objects and writes them."""
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer as TheirJSON
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer as TheirProtobuf
+
+    place = batch.schema.get_field_index("at")
+    batch = batch.set_column(place, "at", batch.column(place).cast(pa.int64()))
+    place = batch.schema.get_field_index("weight")
+    batch = batch.set_column(place, "weight", batch.column(place).cast(pa.float64()))
+    properties = {name: {"type": of} for name, of in JSON_TYPES.items()}
+    text = json.dumps({"title": "Order", "type": "object", "properties": properties})
+    kind = message_class()
+    plain = [{name: value for name, value in row.items() if value is not None} for row in batch.to_pylist()]
+    ours = SerializationContext(TOPIC, MessageField.VALUE)
+    registering = {"auto.register.schemas": True}
+    conf = {**registering, "subject.name.strategy.type": "TOPIC"}
+    found: dict[str, tuple[Callable[[], object], int]] = {}
+    client.set_compatibility(level="NONE")
+    for format, encoder, make, serializers in (
+        (
+            "json",
+            json_encoder(client, Schema(text, "JSON"), conf=registering),
+            dict,
+            (JSONSerializer(text, client, conf=registering), TheirJSON(text, theirs, lambda row, _: row, conf=conf)),
+        ),
+        (
+            "protobuf",
+            protobuf_encoder(client, kind, conf=registering),
+            kind,
+            (ProtobufSerializer(kind, client, registering), TheirProtobuf(kind, theirs, conf)),
+        ),
+    ):
+        by_columns, by_ours, by_theirs = OBJECT_ROWS[format]
+        count = batch.num_rows
+        found[by_columns] = (lambda encoder=encoder: encoder.encode_rows(batch, TOPIC, "value", frozenset()), count)
+        for name, serializer, context in ((by_ours, serializers[0], ours), (by_theirs, serializers[1], their_context)):
+            found[name] = (
+                lambda serializer=serializer, context=context, make=make: [
+                    serializer(make(**row), context) for row in plain
+                ],
+                count,
+            )
+    return found
 
 
 @contextlib.contextmanager
@@ -185,6 +272,7 @@ def cases(records: int) -> Iterator[dict[str, tuple[Callable[[], object], int]]]
                 ENCODED: (lambda: encoder.encode_rows(batch, TOPIC, "value", frozenset()), records),
                 WRITTEN_BY_OURS: (lambda: [writing[0](value, ours) for value in objects], single),
                 WRITTEN_BY_THEIRS: (lambda: [writing[1](value, theirs) for value in objects], single),
+                **object_cases(client, their_client, theirs, batch.slice(0, SINGLE)),
             }
         their_client.close()
 

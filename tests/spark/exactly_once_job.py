@@ -123,8 +123,8 @@ class DyingWriter(TransactionalStreamWriter):
     def _driver(self) -> SinkDriver:
         return DyingDriver(self._config, self._options.transactional_id_prefix, self._options.ledger_topic)
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
-        message = super()._write(dying_batches(batches))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        message = super().write(dying_batches(iterator))
         if message.transaction is not None:
             meet("task-end")
             meet("executor-end")

@@ -50,8 +50,8 @@ def tell_if_fast() -> None:
 
 
 class SlowWriter(TransactionalStreamWriter):
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> TransactionMessage:
-        message = super()._write(batches)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
+        message = super().write(iterator)
         wait_if_slow()
         tell_if_fast()
         return message

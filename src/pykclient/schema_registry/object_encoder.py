@@ -106,9 +106,10 @@ class ObjectEncoder:
         except _MisfitError as error:
             raise SerializationError(f"{where}: {error}") from None
         found: list[bytes | None] = []
-        for row, scalar in enumerate(array):
+        values = _values(array)
+        for row in range(len(array)):
             try:
-                value = _value(scalar, path)
+                value = _value(array[row], path) if values is None else values[row]
                 made = None if value is None else convert(value)
                 found.append(None if made is None else serializer._write(plan, made, ctx))
             except _MisfitError as error:
@@ -128,6 +129,20 @@ class ObjectEncoder:
         ctx = context_of(topic, part)
         found: SchemaId = self._serializer(ctx).plan(ctx).schema_id
         return found
+
+
+def _values(array: Any) -> list[Any] | None:
+    """Return the rows of a column; None if Python has not one of them. The rows of a struct are made by columns."""
+    try:
+        if not load("pyarrow", "arrow").types.is_struct(array.type) or array.null_count:
+            return list(array.to_pylist())
+        names = [field.name for field in array.type]
+        if len(set(names)) < len(names):
+            return None
+        columns = [column.to_pylist() for column in array.flatten()]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    except (OverflowError, ValueError):
+        return None
 
 
 def _value(scalar: Any, path: str) -> Any:
@@ -467,67 +482,87 @@ def _field_filler(pa: Any, field: Any, type: Any, path: str) -> _Fill:
         entry = _message_of_entry(pa, key, of, type, path)
         return lambda message, value: entry(getattr(message, name), value)
     target = _type_name(field)
+    unfit = partial(_unfit, target, type, path)
     if is_repeated(field):
         if not is_list(pa, type):
             raise _misfit(type, f"repeated {target}", path)
-        item = _value_of(pa, field, type.value_type, f"{path}[]")
-        is_message = field.message_type is not None
+        inner_type, inner = type.value_type, f"{path}[]"
+        null = partial(_null, target, type, inner)
+        if field.message_type is not None:
+            fill = _message_filler(pa, field.message_type, inner_type, inner)
+
+            def append(message: Any, value: Any) -> None:
+                held = getattr(message, name)
+                for of in value:
+                    if of is None:
+                        raise null()
+                    _put(partial(fill, held.add()), of, target, type, path)
+
+            return append
+        item = _scalar_of(pa, field, inner_type, inner)
 
         def extend(message: Any, value: Any) -> None:
-            held = getattr(message, name)
-            for of in value:
-                if of is None:
-                    raise _MisfitError(
-                        f"{field_at(f'{path}[]')} is null, which the schema's {target} is not; the column has {type}"
-                    )
-                if is_message:
-                    _put(partial(item, held.add()), of, target, type, path)
-                else:
-                    _put(held.append, item(None, of), target, type, path)
+            if None in value:
+                raise null()
+            try:
+                getattr(message, name).extend(map(item, value))
+            except (TypeError, ValueError):
+                raise unfit() from None
 
         return extend
-    value_of = _value_of(pa, field, type, path)
     if field.message_type is not None:
+        fill = _message_filler(pa, field.message_type, type, path)
 
         def nested(message: Any, value: Any) -> None:
             inner = getattr(message, name)
             inner.SetInParent()
-            _put(partial(value_of, inner), value, target, type, path)
+            _put(partial(fill, inner), value, target, type, path)
 
         return nested
-    return lambda message, value: _put(partial(setattr, message, name), value_of(None, value), target, type, path)
+    scalar_of = _scalar_of(pa, field, type, path)
+
+    def scalar(message: Any, value: Any) -> None:
+        try:
+            setattr(message, name, scalar_of(value))
+        except (TypeError, ValueError):
+            raise unfit() from None
+
+    return scalar
 
 
 def _message_of_entry(pa: Any, key: Any, of: Any, type: Any, path: str) -> _Fill:
-    keys = _value_of(pa, key, type.key_type, path)
-    values = _value_of(pa, of, type.item_type, f"{path}{{}}")
+    key_of, inner = _scalar_of(pa, key, type.key_type, path), f"{path}{{}}"
+    is_message = of.message_type is not None
+    value_of: Any = (
+        _message_filler(pa, of.message_type, type.item_type, inner)
+        if is_message
+        else _scalar_of(pa, of, type.item_type, inner)
+    )
     key_target, target = _type_name(key), _type_name(of)
 
     def fill(held: Any, value: Any) -> None:
         _once((name for name, _ in value), type, path)
         for name, item in value:
             if item is None:
-                raise _MisfitError(f"{field_at(f'{path}{{}}')} is null, which the schema's {target} is not")
-            found = keys(None, name)
-            if of.message_type is None:
-                _put(partial(held.__setitem__, found), values(None, item), target, type, path)
-            else:
+                raise _null(target, type, inner)
+            found = key_of(name)
+            if is_message:
                 _put(held.__getitem__, found, key_target, type, f"{path}{{key}}")
-                _put(partial(values, held[found]), item, target, type, path)
+                _put(partial(value_of, held[found]), item, target, type, path)
+            else:
+                _put(partial(held.__setitem__, found), value_of(item), target, type, path)
 
     return fill
 
 
-def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
-    """Return what fills the message of a field, or returns the value of a scalar."""
+def _scalar_of(pa: Any, field: Any, type: Any, path: str) -> _Convert:
+    """Return what returns the value of a scalar. Raises _MisfitError if the column's type does not fit."""
     type = _plain(pa, type)
     kinds = pa.types
-    if field.message_type is not None:
-        return _message_filler(pa, field.message_type, type, path)
     if field.enum_type is not None and is_text(pa, type):
         numbers = {name: value.number for name, value in field.enum_type.values_by_name.items()}
 
-        def number(_: Any, value: str) -> int:
+        def number(value: str) -> int:
             found = numbers.get(value)
             if found is None:
                 if not value.removeprefix("-").isdecimal():
@@ -547,9 +582,9 @@ def _value_of(pa: Any, field: Any, type: Any, path: str) -> Any:
     }.get(field.cpp_type, kinds.is_integer(type))
     if not fits:
         if field.cpp_type <= _LAST_INTEGER and kinds.is_decimal(type) and type.scale <= 0:
-            return lambda _, value: int(value)
+            return int
         raise _misfit(type, _type_name(field), path)
-    return lambda _, value: value
+    return _itself
 
 
 #: The types of integers in C++ have the numbers up to this.
@@ -561,7 +596,15 @@ def _put(put: Callable[[Any], Any], value: Any, target: str, type: Any, path: st
     try:
         put(value)
     except (TypeError, ValueError, OverflowError, load("google.protobuf.json_format", "protobuf").Error):
-        raise _MisfitError(f"{field_at(path)} does not fit the schema's {target}; the column has {type}") from None
+        raise _unfit(target, type, path) from None
+
+
+def _null(target: str, type: Any, path: str) -> _MisfitError:
+    return _MisfitError(f"{field_at(path)} is null, which the schema's {target} is not; the column has {type}")
+
+
+def _unfit(target: str, type: Any, path: str) -> _MisfitError:
+    return _MisfitError(f"{field_at(path)} does not fit the schema's {target}; the column has {type}")
 
 
 def _type_name(field: Any) -> str:

@@ -155,6 +155,16 @@ class _ExactlyOnce(Writing):
         while len(_kept) > _MOST_KEPT:
             _kept.pop(next(iter(_kept))).driver.close()
 
+    def _repeated(self, batches: Iterator[pa.RecordBatch]) -> Content:
+        """Return the content of rows that are not written again."""
+        rows = RepeatedRows()
+        self._execute(batches, lambda: rows)
+        return rows.content
+
+
+class _ByDriver(_ExactlyOnce):
+    """Base of the writers whose driver commits the rows of all tasks. Thread: owner."""
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:
         """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
         opened, attempt, options = self._opened, task_attempt(), self._options
@@ -174,12 +184,6 @@ class _ExactlyOnce(Writing):
             return TransactionMessage(opened, None, attempt.query, None, None)
         opened_ms = None if lease.is_two_phase else self._opened_ms
         return TransactionMessage(opened, opened_ms, attempt.query, lease.transaction, None)
-
-    def _repeated(self, batches: Iterator[pa.RecordBatch]) -> Content:
-        """Return the content of rows that are not written again."""
-        rows = RepeatedRows()
-        self._execute(batches, lambda: rows)
-        return rows.content
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         """Commit all transactions. ``batch`` is None in a batch query."""
@@ -215,7 +219,7 @@ class _ExactlyOnce(Writing):
             kept.driver.run(abort_batch(transactions, begun=len(results) == len(messages)))
 
 
-class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):
+class TransactionalWriter(_ByDriver, DataSourceArrowWriter):
     """Writes a batch query: all of its rows, or none of them. Thread: owner."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -227,7 +231,7 @@ class TransactionalWriter(_ExactlyOnce, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
+class TransactionalStreamWriter(_ByDriver, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, each of them exactly once. Thread: owner."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -242,7 +246,7 @@ class TransactionalStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
 class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     """Writes micro-batches whose tasks commit their own rows, each of them exactly once. Thread: owner."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TokenMessage:
         """Write one task's rows, in a worker, and commit them. Raises KafkaError if that is not known to be done."""
         opened, attempt, options = self._opened, task_attempt(), self._options
         assert opened is not None  # this object was pickled

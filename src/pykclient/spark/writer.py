@@ -28,6 +28,7 @@ from pykclient.spark.write_task import COLUMNS, HEADERS, KEY, PARTITION, TOPIC, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pykclient.producer.columns import ColumnEncoder
     from pykclient.spark.formats import WrittenFormat
     from pykclient.spark.options import WriteOptions
     from pykclient.spark.write_task import Lease
@@ -116,10 +117,13 @@ class Writing:
             self._formats = written_formats(options, schema)
         self._config = bulk_config(options.producer_config())
 
+    def _encoders(self) -> dict[str, ColumnEncoder]:
+        """Return the encoders of typed columns, for one task."""
+        return {column: format.encoder(column) for column, format in self._formats.items()}
+
     def _execute(self, batches: Iterator[pa.RecordBatch], begin: Callable[[], Lease] | None = None) -> int:
         """Write one task's rows with what ``begin`` returns, or a shared producer, and return their number."""
-        encoders = {column: format.encoder(column) for column, format in self._formats.items()}
-        freeze_heap = self._options.freeze_heap
+        encoders, freeze_heap = self._encoders(), self._options.freeze_heap
         task = KafkaWriteTask(
             self._config, self._options.topic, freeze_heap=freeze_heap, begin=begin, encoders=encoders
         )
