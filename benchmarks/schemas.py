@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -178,16 +179,16 @@ def object_cases(
         ),
     ):
         by_columns, by_ours, by_theirs = OBJECT_ROWS[format]
-        count = batch.num_rows
-        found[by_columns] = (lambda encoder=encoder: encoder.encode_rows(batch, TOPIC, "value", frozenset()), count)
+        found[by_columns] = (partial(encoder.encode_rows, batch, TOPIC, "value", frozenset()), batch.num_rows)
         for name, serializer, context in ((by_ours, serializers[0], ours), (by_theirs, serializers[1], their_context)):
-            found[name] = (
-                lambda serializer=serializer, context=context, make=make: [
-                    serializer(make(**row), context) for row in plain
-                ],
-                count,
-            )
+            found[name] = (partial(write_all, serializer, make, plain, context), batch.num_rows)
     return found
+
+
+def write_all(serializer: Any, make: Callable[..., Any], rows: list[dict[str, Any]], context: object) -> None:
+    """Make an object of each row and write it."""
+    for row in rows:
+        serializer(make(**row), context)
 
 
 @contextlib.contextmanager
