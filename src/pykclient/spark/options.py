@@ -537,7 +537,7 @@ def _topics(given: GivenOptions) -> Topics:
         names = [part.strip() for part in value.split(",") if part.strip()]
         if not names:
             raise ConfigError(f"option subscribe has no topics: {value!r}", key=name)
-        return Subscribe(tuple(names))
+        return Subscribe(names)
     if not value:
         raise ConfigError("option subscribePattern is empty", key=name)
     return SubscribePattern(value)

@@ -5,6 +5,7 @@ Spark: ConsumerStrategy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pykclient.errors import ConfigError
@@ -25,7 +26,7 @@ class Topics:
 class Subscribe(Topics):
     """All partitions of the topics with these names."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
 
     def __post_init__(self) -> None:
         self.names = tuple(dict.fromkeys(self.names))
@@ -68,7 +69,7 @@ class SubscribePattern(Topics):
 class Assign(Topics):
     """The given partitions, as far as they exist."""
 
-    topic_partitions: tuple[TopicPartition, ...]
+    topic_partitions: Sequence[TopicPartition]
 
     def __post_init__(self) -> None:
         self.topic_partitions = tuple(sorted(self.topic_partitions))
