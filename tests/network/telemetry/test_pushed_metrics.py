@@ -114,7 +114,9 @@ def test_a_push_has_the_labels_of_a_group_member(cluster: EmbeddedCluster, proto
 
         def has_pushed() -> bool:
             consumer.poll(50)
-            return any("group_member_id" in push.resource for push in cluster.telemetry())
+            # A push may name the member before the consumer has joined.
+            has_joined = bool(consumer.group_metadata().member_id)
+            return has_joined and any("group_member_id" in push.resource for push in cluster.telemetry())
 
         wait_until(has_pushed)
         member_id = consumer.group_metadata().member_id
