@@ -8,7 +8,7 @@ from typing import Any
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.consumer.subscription_state import SubscriptionState
@@ -74,7 +74,7 @@ class FakeBroker(ScriptedBrokers):
         return find_coordinator(self.node)
 
     def _JoinGroupRequest(self, _node_id: int, request: Any) -> Any:
-        self.subscription = classic_assignment.deserialize_subscription(request.protocols[0].metadata)
+        self.subscription = classic_rebalance.deserialize_subscription(request.protocols[0].metadata)
         self.generation += 1
         return join(self.generation, MEMBER, protocol=request.protocols[0].name)
 
@@ -82,7 +82,7 @@ class FakeBroker(ScriptedBrokers):
         assert self.subscription is not None
         mine = [tp for tp in self.logs if tp.topic in self.subscription.topics]
         answer = sync(protocol=request.protocol_name)
-        answer.assignment = classic_assignment.serialize_assignment(Assignment(mine))
+        answer.assignment = classic_rebalance.serialize_assignment(Assignment(mine))
         return answer
 
     def _HeartbeatRequest(self, _node_id: int, _: Any) -> Any:

@@ -7,7 +7,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from pykclient.consumer.coordinator.classic_assignment import (
+from pykclient.consumer.coordinator.classic_rebalance import (
     deserialize_assignment,
     deserialize_subscription,
     serialize_assignment,

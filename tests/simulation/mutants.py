@@ -118,7 +118,7 @@ _CONSUMER = (
     ),
     Mutant(
         "the revoked callback is skipped",
-        "consumer/coordinator/classic_assignment",
+        "consumer/coordinator/classic_rebalance",
         "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
@@ -337,7 +337,7 @@ _PROGRESS = (
     ),
     Mutant(
         "a new topic is not matched with the pattern",
-        "consumer/coordinator/classic_assignment",
+        "consumer/coordinator/classic_rebalance",
         "            self.update_pattern_subscription(cluster)\n",
         "            pass\n",
     ),
@@ -425,7 +425,7 @@ _CONSUMER_GROUPS = tuple(
     )
 )
 
-_PROTOCOL = "consumer/coordinator/classic_assignment"
+_PROTOCOL = "consumer/coordinator/classic_rebalance"
 
 _STICKY_GROUPS = tuple(
     Mutant(*fault, arguments=("--sticky",))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, cast
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.errors import MemberIdRequiredError
 from pykclient.testing.request_channel import REQUEST_DROPPED, History, RequestRecord
 from pykclient.testing.simulation.checks import InvariantError
@@ -72,7 +72,7 @@ class Revocations:
     def _assigned_by(self, record: RequestRecord) -> Collection[int] | None:
         response: Any = record.response
         if record.api == "SYNC_GROUP" and response is not None and not response.error_code and response.assignment:
-            assignment = classic_assignment.deserialize_assignment(response.assignment)
+            assignment = classic_rebalance.deserialize_assignment(response.assignment)
             return [tp.partition for tp in self._of_topic(assignment.partitions)]
         if record.api == "CONSUMER_GROUP_HEARTBEAT" and response is not None and response.assignment is not None:
             return [number for topic in response.assignment.topic_partitions for number in topic.partitions]

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.partition_assignors import (
     ConsumerPartitionAssignor,
     RangeAssignor,
@@ -183,7 +183,7 @@ def encode(assignor: str, group: Group) -> bytes:
             parts += [_int(len(racks)), *map(_utf, racks)]
     parts.append(_int(len(group.members)))
     for member_id, subscription in group.members.items():
-        data = classic_assignment.serialize_subscription(subscription)
+        data = classic_rebalance.serialize_subscription(subscription)
         parts += [_utf(member_id), _utf(subscription.group_instance_id or ""), _int(len(data)), data]
     return b"".join(parts)
 

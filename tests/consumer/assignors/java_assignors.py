@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.partition_assignors import Assignment
 from pykclient.types import TopicPartition
 from tests.consumer.assignors.groups import Group, encode
@@ -50,7 +50,7 @@ def assign_in_java(cases: Sequence[tuple[str, Group]]) -> Iterator[dict[str, lis
         assigned = {}
         for _ in range(count):
             member_id = output.take_text()
-            assigned[member_id] = sorted(classic_assignment.deserialize_assignment(output.take_bytes()).partitions)
+            assigned[member_id] = sorted(classic_rebalance.deserialize_assignment(output.take_bytes()).partitions)
         yield assigned if count >= 0 else None
     output.end()
 
@@ -59,7 +59,7 @@ def user_data_in_java(cases: Sequence[tuple[str, Sequence[TopicPartition], int]]
     """Yield the user data that each assignor sends after it got these partitions in this generation."""
     parts = [struct.pack(">i", len(cases))]
     for assignor, partitions, generation_id in cases:
-        data = classic_assignment.serialize_assignment(Assignment(partitions))
+        data = classic_rebalance.serialize_assignment(Assignment(partitions))
         name = assignor.encode()
         parts += [struct.pack(">H", len(name)), name, struct.pack(">ii", generation_id, len(data)), data]
     output = _Output(run_java(_SOURCE, "user-data", stdin=b"".join(parts)))

@@ -11,7 +11,7 @@ from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator, HeartbeatThread
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer
@@ -285,7 +285,7 @@ def join(
     """Return a JoinGroup response; with ``subscriptions`` of members, that of the leader."""
     members = [
         JoinGroupResponse.JoinGroupResponseMember(
-            member_id=name, metadata=classic_assignment.serialize_subscription(Subscription(topics))
+            member_id=name, metadata=classic_rebalance.serialize_subscription(Subscription(topics))
         )
         for name, topics in (subscriptions or {}).items()
     ]
@@ -302,7 +302,7 @@ def join(
 
 
 def sync(*partitions: TopicPartition, error: int = NONE, protocol: str | None = "range") -> SyncGroupResponse:
-    assignment = b"" if error else classic_assignment.serialize_assignment(Assignment(partitions))
+    assignment = b"" if error else classic_rebalance.serialize_assignment(Assignment(partitions))
     return SyncGroupResponse(
         error_code=error, assignment=assignment, protocol_type="consumer" if not error else None, protocol_name=protocol
     )

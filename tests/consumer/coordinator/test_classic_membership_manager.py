@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
 from pykclient.consumer.coordinator.membership import (
     ASSIGNING,
@@ -145,7 +145,7 @@ def test_leader_assigns_partitions_to_all_members(rebalance: Rebalance) -> None:
     assert rebalance.poll() == []
     rebalance.advance()
     message = message_of(rebalance.request())
-    given = {one.member_id: classic_assignment.deserialize_assignment(one.assignment) for one in message.assignments}
+    given = {one.member_id: classic_rebalance.deserialize_assignment(one.assignment) for one in message.assignments}
     assert {member: one.partitions for member, one in given.items()} == {MEMBER: [TP0], "member-2": [TP1]}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.coordinator.membership import STABLE, UNJOINED
 from pykclient.consumer.partition_assignors import (
     Assignment,
@@ -57,7 +57,7 @@ def group() -> GroupHarness:
 
 def assignments_in(request: Any) -> dict[str, list[TopicPartition]]:
     return {
-        member.member_id: list(classic_assignment.deserialize_assignment(member.assignment).partitions)
+        member.member_id: list(classic_rebalance.deserialize_assignment(member.assignment).partitions)
         for member in request.assignments
     }
 
@@ -156,9 +156,7 @@ class TestAssignments:
         group.prepare(join(subscriptions={MEMBER: [TOPIC], "another": [TOPIC]}, protocol="roundrobin"))
         group.client.prepare_response(sync(TP0, TP1, protocol="roundrobin"), noting(sent))
         assert group.coordinator.poll(group.timer())
-        given = {
-            one.member_id: classic_assignment.deserialize_assignment(one.assignment) for one in sent[0].assignments
-        }
+        given = {one.member_id: classic_rebalance.deserialize_assignment(one.assignment) for one in sent[0].assignments}
         assert {member_id: one.partitions for member_id, one in given.items()} == {MEMBER: [TP0, TP1], "another": []}
 
     def test_unreadable_assignment_raises(self, group: GroupHarness) -> None:
@@ -188,7 +186,7 @@ class TestAssignments:
         group.join(TP0)
         offers = dict(offers_of(group))
         assert list(offers) == ["roundrobin", "range"]
-        subscription = classic_assignment.deserialize_subscription(offers["range"])
+        subscription = classic_rebalance.deserialize_subscription(offers["range"])
         assert (subscription.topics, subscription.rack_id) == (["b", TOPIC], "r1")
         assert (subscription.owned_partitions, subscription.generation_id) == ([TP0], 1)
 
@@ -226,7 +224,7 @@ class TestCustomAssignor:
         assert assignor.told[0][0].partitions == [TP0]
         assert assignor.told[0][1].generation_id == 1
         (offer,) = offers_of(group)
-        assert classic_assignment.deserialize_subscription(offer[1]).user_data == b"mine"
+        assert classic_rebalance.deserialize_subscription(offer[1]).user_data == b"mine"
 
     def test_assignor_exception_is_raised_by_poll(self) -> None:
         assignor = self.OneForAll()
@@ -278,7 +276,7 @@ class TestCooperative:
         group.subscribe()
         response = join(subscriptions={MEMBER: [TOPIC], "m2": [TOPIC]}, protocol="cooperative")
         owner = Subscription([TOPIC], owned_partitions=[TP0, TP1], generation_id=1)
-        response.members[1].metadata = classic_assignment.serialize_subscription(owner)
+        response.members[1].metadata = classic_rebalance.serialize_subscription(owner)
         group.prepare(find_coordinator(group.node), response)
         with pytest.raises(IllegalStateError, match="still have an owner: test-1"):
             group.coordinator.poll(group.timer())

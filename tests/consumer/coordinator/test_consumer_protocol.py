@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from pykclient.consumer.coordinator.classic_assignment import (
+from pykclient.consumer.coordinator.classic_rebalance import (
     HIGHEST_VERSION,
     deserialize_assignment,
     deserialize_subscription,

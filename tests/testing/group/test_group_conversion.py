@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.coordinator import classic_assignment
+from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.partition_assignors import Assignment, Subscription
 from pykclient.errors import BrokerError, CoordinatorNotAvailableError, for_code
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
@@ -32,12 +32,12 @@ SESSION_MS = 10_000
 
 def subscription(*owned: int, topic: str = "topic", version: int = 3) -> dict[str, bytes]:
     partitions = [TopicPartition(topic, number) for number in owned]
-    data = classic_assignment.serialize_subscription(Subscription([topic], owned_partitions=partitions), version)
+    data = classic_rebalance.serialize_subscription(Subscription([topic], owned_partitions=partitions), version)
     return {"range": data}
 
 
 def assignment(numbers: Iterable[int]) -> bytes:
-    return classic_assignment.serialize_assignment(Assignment([TopicPartition("topic", number) for number in numbers]))
+    return classic_rebalance.serialize_assignment(Assignment([TopicPartition("topic", number) for number in numbers]))
 
 
 class Mixed(Coordinator):
@@ -58,7 +58,7 @@ class Mixed(Coordinator):
         assert (joined.error_code, joined.leader, joined.protocol_name) == (0, "", "range")
         synced = self.sync(joined.member_id, joined.generation_id, instance_id=fields.get("instance_id")).value
         assert synced.error_code == 0
-        given = classic_assignment.deserialize_assignment(synced.assignment)
+        given = classic_rebalance.deserialize_assignment(synced.assignment)
         return joined.generation_id, [tp.partition for tp in given.partitions]
 
     def classic_beat(self, member_id: str, generation_id: int) -> str | None:
