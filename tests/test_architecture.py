@@ -58,7 +58,6 @@ DECIDERS = {
     "consumer/coordinator/coordinator_request_manager.py",
     "consumer/coordinator/classic_membership.py",
     "consumer/fetch_request_manager.py",
-    "consumer/fetch_session_handler.py",
     "consumer/offsets_request_manager.py",
     "consumer/share/acknowledgements.py",
     "consumer/share/share_consume_request_manager.py",

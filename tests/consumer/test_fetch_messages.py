@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from pykclient.consumer.fetch_session_handler import (
+from pykclient.consumer.fetch_request_manager import (
     TOPIC_ID_VERSION,
     FetchMetadata,
     FetchRequestBuilder,

@@ -10,7 +10,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pykclient import errors
-from pykclient.consumer.fetch_session_handler import (
+from pykclient.consumer.fetch_request_manager import (
     INITIAL,
     FetchMetadata,
     FetchRequestBuilder,

@@ -8,12 +8,12 @@ import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
 from pykclient.consumer.fetch_context import FetchMetricsManager
-from pykclient.consumer.fetch_request_manager import RepeatedFetch
-from pykclient.consumer.fetch_session_handler import (
+from pykclient.consumer.fetch_request_manager import (
     FetchMetadata,
     FetchRequestBuilder,
     FetchRequestData,
     FetchSessionHandler,
+    RepeatedFetch,
 )
 from pykclient.consumer.values import FetchConfig
 from pykclient.log_context import LogContext

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pykclient.clock import HERE
@@ -59,82 +58,6 @@ class FetchContext:
         self.subscriptions = subscriptions
         self.clock = clock
         self.api_versions = api_versions
-
-
-#: The size of a record, as long as nothing of its topic was fetched, and the least size of such a fetch.
-_GUESSED_RECORD_BYTES = 1024
-_LEAST_GUESSED_BYTES = 64 * 1024
-#: The headers of batches: base offset and length; the length does not count these two; then the format's number, and
-#: the last offset's distance from the base offset (from format 2 on).
-_BATCH = Struct(">qi")
-_LAST_OFFSET_DELTA = Struct(">i")
-_MAGIC_AT: Final = 16
-_LAST_OFFSET_DELTA_AT: Final = 23
-_HEADER_BYTES: Final = 61
-#: The most batches of a response of one partition that are looked at. Those of a topic are much alike.
-_MOST_BATCHES = 64
-
-
-class FetchSizes:
-    """Limits fetch sizes of partitions that are read up to an end offset, to fetch little beyond it.
-
-    They are estimates, from the batches of the same topic that were fetched last. If one was too small, the rest is
-    fetched in another request. Thread: application.
-    """
-
-    __slots__ = ("_boundaries", "_limit", "_topics", "ends", "outdated")
-
-    def __init__(self, limit: int) -> None:
-        #: ``max.partition.fetch.bytes``
-        self._limit = limit
-        #: The end offsets.
-        self.ends: Mapping[TopicPartition, int] = {}
-        #: By topic, the bytes of an offset and of a batch.
-        self._topics: dict[str, tuple[float, float]] = {}
-        #: Offsets at which a batch is known to begin.
-        self._boundaries: dict[TopicPartition, int] = {}
-        #: Partitions for which the sizes in the last requests are too small by now.
-        self.outdated: set[TopicPartition] = set()
-
-    def of(self, tp: TopicPartition, offset: int) -> int:
-        """Return the size of a fetch from ``offset`` on."""
-        left = self.ends.get(tp, 0) - offset
-        if left <= 0:
-            return self._limit
-        found = self._topics.get(tp.topic)
-        if found is None:
-            return min(max(left * _GUESSED_RECORD_BYTES, _LEAST_GUESSED_BYTES), self._limit)
-        offset_bytes, batch_bytes = found
-        # Brokers send batches from their beginning, and a last one that is cut off is of no use.
-        batches = 1 if self._boundaries.get(tp) == offset else 2
-        return min(int(left * offset_bytes * 1.02 + batches * batch_bytes), self._limit)
-
-    def learn(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> None:
-        """Measure the batches of a response, if the partition has an end offset."""
-        if tp not in self.ends:
-            return
-        at = count = offsets = 0
-        following = -1
-        while count < _MOST_BATCHES and at + _HEADER_BYTES <= len(records) and records[at + _MAGIC_AT] >= 2:
-            base, length = _BATCH.unpack_from(records, at)
-            (delta,) = _LAST_OFFSET_DELTA.unpack_from(records, at + _LAST_OFFSET_DELTA_AT)
-            size = _BATCH.size + length
-            # No checksum was checked yet.
-            if delta < 0 or size < _HEADER_BYTES or at + size > len(records):
-                break
-            offsets += max(1, base + 1 + delta - following if count else 1 + delta)
-            following = base + 1 + delta
-            at += size
-            count += 1
-        if not count:
-            return
-        previous = self._topics.get(tp.topic)
-        self._topics[tp.topic] = at / offsets, at / count
-        self._boundaries.pop(tp, None)
-        if count < _MOST_BATCHES and following < self.ends[tp]:
-            self._boundaries[tp] = following
-        if previous is None or previous[1] < at / count:
-            self.outdated.update(each for each in self.ends if each.topic == tp.topic)
 
 
 def request_metadata_update(metadata: Metadata, subscriptions: SubscriptionState, tp: TopicPartition) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pykclient.consumer.fetch_session_handler import FetchSessionHandler, PartitionData
+from pykclient.consumer.fetch_request_manager import FetchSessionHandler, PartitionData
 from pykclient.log_context import LogContext
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.testing.replica.fetch_session import (
