@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.application_driver import ApplicationEvents, NetworkClientDelegate, Steps
+from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder
-from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
 from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.metrics import Metrics
 from tests.consumer.coordinator.harness import GROUP, GroupHarness

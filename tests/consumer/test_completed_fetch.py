@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pykclient.consumer import fetch_collector
+from pykclient.consumer.consumer_metrics import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
-from pykclient.consumer.fetch_context import FetchMetricsAggregator, FetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import IllegalStateError, KafkaError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.fetch_context import PartitionMetrics
+from pykclient.consumer.consumer_metrics import PartitionMetrics
 from pykclient.consumer.values import READ_UNCOMMITTED
 from pykclient.metrics import KafkaMetric, Metrics, MetricsReporter
 from pykclient.types import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer
-from pykclient.consumer.fetch_context import FetchMetricsManager
+from pykclient.consumer.consumer_metrics import FetchMetricsManager
 from pykclient.consumer.fetch_request_manager import (
     FetchMetadata,
     FetchRequestBuilder,

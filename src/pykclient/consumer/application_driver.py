@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
-    from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
+    from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics
     from pykclient.consumer.request_manager import RequestFuture, UnsentRequest
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.kafka_client import IdentifiedTelemetry, KafkaClient

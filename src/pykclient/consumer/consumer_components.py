@@ -11,13 +11,12 @@ from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.consumer_metadata import ConsumerMetadata, TopicMetadataRequestManager
+from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics, FetchMetricsManager, KafkaConsumerMetrics
 from pykclient.consumer.coordinator.group_member import METRIC_PREFIX
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.fetch import UndeliveredRecords
-from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector
-from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
+from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector, FetchContext
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
-from pykclient.consumer.kafka_consumer_metrics import KafkaConsumerMetrics
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.partition_assignors import assignor_instances
 from pykclient.consumer.subscription_state import SubscriptionState
@@ -193,8 +192,6 @@ class ConsumerComponents:
         register_app_info(self.metrics)
 
     def _measure_queues(self) -> None:
-        from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
-
         metrics = self.client.metrics = AsyncConsumerMetrics(self.metrics, self.clock)
         coordinator = self.coordinator
         if coordinator is not None:

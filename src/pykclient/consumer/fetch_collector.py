@@ -9,11 +9,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence, Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pykclient import errors
 from pykclient.caused_errors import caused_by, innermost
-from pykclient.consumer.fetch_context import request_metadata_update
 from pykclient.consumer.values import READ_COMMITTED
 from pykclient.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, RecordDeserializationError
 from pykclient.network.failures import topics_denied
@@ -26,15 +25,37 @@ from pykclient.types import ConsumerRecord, Header, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.clock import Clock
+    from pykclient.consumer.application_driver import NetworkClientDelegate
+    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.consumer_metrics import FetchMetricsAggregator, FetchMetricsManager
     from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
-    from pykclient.consumer.fetch_context import FetchContext, FetchMetricsAggregator, FetchMetricsManager
     from pykclient.consumer.subscription_state import FetchPosition, SubscriptionState
     from pykclient.consumer.values import FetchConfig
     from pykclient.log_context import LogContext, PrefixLogger
+    from pykclient.network.cluster_connection_states import ApiVersions
+    from pykclient.network.metadata import Metadata
     from pykclient.protocol.messages.fetch import FetchResponse
     from pykclient.record.columns import Columns
     from pykclient.record.memory_records import AnyRecordBatch
     from pykclient.record.record_batch import Cursor
+
+
+class FetchContext(NamedTuple):
+    """The objects that all parts of fetching share. Thread: application."""
+
+    log_context: LogContext
+    client: NetworkClientDelegate
+    metadata: ConsumerMetadata
+    subscriptions: SubscriptionState
+    clock: Clock
+    api_versions: ApiVersions
+
+
+def request_metadata_update(metadata: Metadata, subscriptions: SubscriptionState, tp: TopicPartition) -> None:
+    """Request the current leader, and fetch from it instead of the preferred read replica."""
+    metadata.request_update(False)
+    subscriptions.clear_preferred_read_replica(tp)
 
 
 class Deserializers:

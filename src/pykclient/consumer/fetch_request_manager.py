@@ -17,8 +17,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pykclient.consumer.fetch_collector import CompletedFetch, FetchBuffer
-from pykclient.consumer.fetch_context import FetchMetricsAggregator, request_metadata_update
+from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
+from pykclient.consumer.fetch_collector import CompletedFetch, FetchBuffer, request_metadata_update
 from pykclient.consumer.offsets_request_manager import can_validate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.subscription_state import NO_NODE
@@ -50,7 +50,8 @@ from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
 from pykclient.types import Node, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.fetch_context import FetchContext, FetchMetricsManager
+    from pykclient.consumer.consumer_metrics import FetchMetricsManager
+    from pykclient.consumer.fetch_collector import FetchContext
     from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.subscription_state import FetchPosition
     from pykclient.consumer.values import FetchConfig

@@ -31,7 +31,7 @@ from pykclient.types import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Node, OffsetAndTimest
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.fetch_context import FetchContext
+    from pykclient.consumer.fetch_collector import FetchContext
     from pykclient.consumer.subscription_state import LogTruncation
     from pykclient.consumer.values import AutoOffsetResetStrategy
     from pykclient.log_context import PrefixLogger

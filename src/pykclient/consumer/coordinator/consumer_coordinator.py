@@ -48,9 +48,9 @@ from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics
     from pykclient.consumer.coordinator.group_member import GroupMember
     from pykclient.consumer.coordinator.membership import Membership
-    from pykclient.consumer.kafka_consumer_metrics import AsyncConsumerMetrics
 
 
 class NewMember(NamedTuple):
