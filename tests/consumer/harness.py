@@ -10,8 +10,7 @@ from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_metrics import FetchMetricsManager
-from pykclient.consumer.fetch import Fetch
-from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector, FetchContext
+from pykclient.consumer.fetch_collector import Deserializers, Fetch, FetchBuffer, FetchCollector, FetchContext
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.subscription_state import FetchPosition, SubscriptionState

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator, FetchMetricsManager
-from pykclient.consumer.fetch import ColumnsFetch
-from pykclient.consumer.fetch_collector import CompletedFetch, Deserializers
+from pykclient.consumer.fetch_collector import ColumnsFetch, CompletedFetch, Deserializers
 from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, FetchConfig
 from pykclient.errors import KafkaError
 from pykclient.log_context import LogContext

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pykclient.consumer.coordinator.classic_membership import ClassicMembership
-from pykclient.consumer.fetch import AnyFetch
+from pykclient.consumer.fetch_collector import AnyFetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError, KafkaError, WakeupError
 from pykclient.types import TopicPartition

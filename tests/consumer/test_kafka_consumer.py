@@ -15,7 +15,7 @@ import pytest
 
 from pykclient.clock import Timer
 from pykclient.consumer.application_driver import Steps
-from pykclient.consumer.fetch import Fetch
+from pykclient.consumer.fetch_collector import Fetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     AuthenticationError,

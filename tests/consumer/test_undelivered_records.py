@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from pykclient.consumer.fetch import Fetch, UndeliveredRecords
+from pykclient.consumer.fetch_collector import Fetch, UndeliveredRecords
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.types import ConsumerRecord, TopicPartition
 

@@ -22,7 +22,7 @@ from pykclient.aio.threadless_consumer import ThreadlessConsumer
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_consumer
-from pykclient.consumer.fetch import AnyFetch, Fetch
+from pykclient.consumer.fetch_collector import AnyFetch, Fetch
 from pykclient.consumer.iteration import NotLoadedError
 from pykclient.consumer.kafka_consumer import INTERNAL_TOPICS
 from pykclient.consumer.subscription_state import SubscriptionState

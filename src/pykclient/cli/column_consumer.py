@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykclient.consumer.fetch import ColumnsFetch
+from pykclient.consumer.fetch_collector import ColumnsFetch
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import IllegalStateError
 from pykclient.record.columns import Columns

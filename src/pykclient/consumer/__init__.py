@@ -3,7 +3,7 @@
 - ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``consumer_delegate`` is behind it
 - ``consumer_components``: the creation of all parts from a configuration
 - ``subscription_state``: assigned partitions, their positions and their states
-- ``fetch_request_manager``, ``fetch_collector``, ``fetch``: from request to application
+- ``fetch_request_manager``, ``fetch_collector``: from request to application
 - ``offsets_request_manager``: offsets and positions
 - ``request_manager``, ``application_driver``: what decides, and what sends and waits
 - ``coordinator``: groups; ``share``: share groups; ``partition_assignors``, ``sticky_assignor``: assignors

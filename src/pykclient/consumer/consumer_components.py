@@ -14,8 +14,13 @@ from pykclient.consumer.consumer_metadata import ConsumerMetadata, TopicMetadata
 from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics, FetchMetricsManager, KafkaConsumerMetrics
 from pykclient.consumer.coordinator.group_member import METRIC_PREFIX
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
-from pykclient.consumer.fetch import UndeliveredRecords
-from pykclient.consumer.fetch_collector import Deserializers, FetchBuffer, FetchCollector, FetchContext
+from pykclient.consumer.fetch_collector import (
+    Deserializers,
+    FetchBuffer,
+    FetchCollector,
+    FetchContext,
+    UndeliveredRecords,
+)
 from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.partition_assignors import assignor_instances

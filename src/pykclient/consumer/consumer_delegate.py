@@ -10,7 +10,7 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_driver import Round, Steps, Wait, client_instance_id, metadata_update, result_of
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import SoleReader
-from pykclient.consumer.fetch import AnyFetch, ColumnsFetch, Fetch
+from pykclient.consumer.fetch_collector import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.request_manager import RequestFuture, ends_with, timeout_error
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
-from pykclient.consumer.fetch_collector import CompletedFetch, FetchBuffer, request_metadata_update
+from pykclient.consumer.fetch_collector import MENDED_BY_METADATA, CompletedFetch, FetchBuffer, request_metadata_update
 from pykclient.consumer.offsets_request_manager import can_validate
 from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.subscription_state import NO_NODE
@@ -26,17 +26,11 @@ from pykclient.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
     FetchSessionTopicIdError,
-    InconsistentTopicIdError,
     InvalidFetchSessionEpochError,
-    KafkaStorageError,
     NotLeaderOrFollowerError,
-    OffsetNotAvailableError,
     RemoteProtocolError,
-    ReplicaNotAvailableError,
     UnknownLeaderEpochError,
     UnknownServerError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     for_code,
 )
@@ -719,16 +713,7 @@ _LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError
 #: After these errors a request that begins a new session follows immediately.
 _SESSION_LOST = frozenset((FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code))
 #: After these errors the same position is fetched again.
-_RETRIED = _LEADER_MOVED | {
-    ReplicaNotAvailableError.code,
-    KafkaStorageError.code,
-    OffsetNotAvailableError.code,
-    UnknownTopicOrPartitionError.code,
-    UnknownTopicIdError.code,
-    InconsistentTopicIdError.code,
-    UnknownLeaderEpochError.code,
-    UnknownServerError.code,
-}
+_RETRIED = {*MENDED_BY_METADATA, UnknownLeaderEpochError.code, UnknownServerError.code}
 
 
 class FetchTicket(NamedTuple):

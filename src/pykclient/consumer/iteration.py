@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.fetch import ColumnsFetch
+from pykclient.consumer.fetch_collector import ColumnsFetch
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record.columns import COLUMN_NAMES, Columns, checked_names
 from pykclient.record.record_batch import MAX_INT32

@@ -5,12 +5,12 @@ Java: ShareFetchConfig, ShareFetch, ShareCompletedFetch, ShareFetchBuffer, Share
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient import errors
 from pykclient.caused_errors import caused_by, innermost
+from pykclient.consumer.fetch_collector import MENDED_BY_METADATA
 from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, AcknowledgeType, NodeAcknowledgements
 from pykclient.errors import (
     CorruptRecordError,
@@ -592,20 +592,6 @@ class _UnreadableError(Exception):
         self.is_waiting = is_waiting
 
 
-#: After these errors a new leader or fresh metadata is enough; the number is the level of the log.
-_MENDED_BY_METADATA: dict[type[KafkaError], int] = {
-    errors.NotLeaderOrFollowerError: logging.DEBUG,
-    errors.ReplicaNotAvailableError: logging.DEBUG,
-    errors.KafkaStorageError: logging.DEBUG,
-    errors.FencedLeaderEpochError: logging.DEBUG,
-    errors.OffsetNotAvailableError: logging.DEBUG,
-    errors.LeaderNotAvailableError: logging.DEBUG,
-    errors.UnknownTopicOrPartitionError: logging.WARNING,
-    errors.UnknownTopicIdError: logging.WARNING,
-    errors.InconsistentTopicIdError: logging.WARNING,
-}
-
-
 class ShareFetchBuffer:
     """The responses that no poll has returned yet, by partition.
 
@@ -699,7 +685,7 @@ class ShareFetchBuffer:
         """Handle the error of a partition. Return False if it ends the collection."""
         tp = completed.partition.topic_partition
         error = for_code(completed.partition_data.error_code, completed.partition_data.error_message)
-        level = _MENDED_BY_METADATA.get(type(error)) if error is not None else None
+        level = MENDED_BY_METADATA.get(completed.partition_data.error_code)
         if level is not None:
             self._log.log(level, "Fetching from %s failed, requesting metadata: %s", tp, error)
             self._metadata.request_update(False)
