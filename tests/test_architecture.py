@@ -63,7 +63,6 @@ DECIDERS = {
     "consumer/share/share_consume_request_manager.py",
     "consumer/share/share_consumer.py",
     "consumer/share/share_coordinator.py",
-    "consumer/request_manager.py",
     "consumer/consumer_metadata.py",
     "producer/batch_register.py",
     "producer/producer_batch.py",

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from pykclient.consumer.application_driver import metadata_update, result_of
+from pykclient.consumer.application_driver import PollResult, RequestFuture, metadata_update, result_of
 from pykclient.consumer.consumer_metadata import TopicMetadataRequestManager
-from pykclient.consumer.request_manager import PollResult, RequestFuture
 from pykclient.errors import InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError, WakeupError
 from pykclient.network.client_request import ClientResponse
 from tests.consumer.harness import TOPIC, Harness

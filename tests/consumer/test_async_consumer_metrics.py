@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from pykclient.consumer.application_driver import ApplicationEvents, NetworkClientDelegate, Steps
+from pykclient.consumer.application_driver import ApplicationEvents, NetworkClientDelegate, Steps, UnsentRequest
 from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder
-from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.metrics import Metrics
 from tests.consumer.coordinator.harness import GROUP, GroupHarness
 from tests.support.mock_clock import MockClock

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pykclient import errors
+from pykclient.consumer.application_driver import NOTHING
 from pykclient.consumer.fetch_collector import Deserializers
 from pykclient.consumer.fetch_request_manager import FetchSizes
-from pykclient.consumer.request_manager import NOTHING
 from pykclient.errors import (
     KafkaError,
     OffsetOutOfRangeError,

@@ -8,9 +8,8 @@ import pytest
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate, RequestFuture, UnsentRequest
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.request_manager import RequestFuture, UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import (

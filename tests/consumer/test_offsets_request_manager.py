@@ -9,8 +9,8 @@ import pytest
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import NOTHING, RequestFuture, UnsentRequest
 from pykclient.consumer.offsets_request_manager import list_offsets_builder, prepare_request
-from pykclient.consumer.request_manager import NOTHING, RequestFuture, UnsentRequest
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.errors import (
     AuthenticationError,

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pykclient.consumer.request_manager import RequestFuture
+from pykclient.consumer.application_driver import RequestFuture
 from pykclient.errors import DisconnectError, IllegalStateError, KafkaError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestManagers, UnsentRequest
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestManagers, UnsentRequest
 from pykclient.errors import AuthenticationError, DisconnectError, KafkaTimeoutError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

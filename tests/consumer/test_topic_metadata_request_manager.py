@@ -8,8 +8,8 @@ import pytest
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import NOTHING, RequestFuture, UnsentRequest
 from pykclient.consumer.consumer_metadata import TopicMetadataRequestManager
-from pykclient.consumer.request_manager import NOTHING, RequestFuture, UnsentRequest
 from pykclient.errors import (
     DisconnectError,
     InvalidTopicError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykclient.consumer.request_manager import UnsentRequest
+from pykclient.consumer.application_driver import UnsentRequest
 from pykclient.network.client_request import ClientResponse
 
 

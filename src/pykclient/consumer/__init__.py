@@ -5,7 +5,7 @@
 - ``subscription_state``: assigned partitions, their positions and their states
 - ``fetch_request_manager``, ``fetch_collector``: from request to application
 - ``offsets_request_manager``: offsets and positions
-- ``request_manager``, ``application_driver``: what decides, and what sends and waits
+- ``application_driver``: request managers, the client that sends for them, and the driver that waits
 - ``coordinator``: groups; ``share``: share groups; ``partition_assignors``, ``sticky_assignor``: assignors
 """
 

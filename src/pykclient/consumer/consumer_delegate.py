@@ -7,11 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.consumer.application_driver import Round, Steps, Wait, client_instance_id, metadata_update, result_of
+from pykclient.consumer.application_driver import (
+    RequestFuture,
+    Round,
+    Steps,
+    Wait,
+    client_instance_id,
+    ends_with,
+    metadata_update,
+    result_of,
+    timeout_error,
+)
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_metadata import SoleReader
 from pykclient.consumer.fetch_collector import AnyFetch, ColumnsFetch, Fetch
-from pykclient.consumer.request_manager import RequestFuture, ends_with, timeout_error
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError

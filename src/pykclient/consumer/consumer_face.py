@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVa
 from pykclient import explanation
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.request_manager import RequestFuture
+from pykclient.consumer.application_driver import RequestFuture
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, KafkaError, UseAfterForkError
 from pykclient.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment

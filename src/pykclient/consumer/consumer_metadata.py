@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, TopicAuthorizationError
 from pykclient.network.exponential_backoff import ExponentialBackoff

@@ -17,10 +17,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
 from pykclient.consumer.fetch_collector import MENDED_BY_METADATA, CompletedFetch, FetchBuffer, request_metadata_update
 from pykclient.consumer.offsets_request_manager import can_validate
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.subscription_state import NO_NODE
 from pykclient.errors import (
     FencedLeaderEpochError,
@@ -44,9 +44,9 @@ from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
 from pykclient.types import Node, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
+    from pykclient.consumer.application_driver import RequestFuture
     from pykclient.consumer.consumer_metrics import FetchMetricsManager
     from pykclient.consumer.fetch_collector import FetchContext
-    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.subscription_state import FetchPosition
     from pykclient.consumer.values import FetchConfig
     from pykclient.network.client_request import ClientRequest, ClientResponse, Repetitions

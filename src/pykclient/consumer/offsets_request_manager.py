@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.consumer.values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from pykclient.errors import (

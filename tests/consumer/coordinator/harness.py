@@ -9,7 +9,7 @@ from typing import Any
 
 from pykclient.clock import Timer
 from pykclient.config.consumer_config import ConsumerConfig
-from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
+from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate, UnsentRequest
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
@@ -22,7 +22,6 @@ from pykclient.consumer.partition_assignors import (
     RangeAssignor,
     Subscription,
 )
-from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.subscription_state import FetchPosition, SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, ConsumerRebalanceListener
 from pykclient.log_context import LogContext

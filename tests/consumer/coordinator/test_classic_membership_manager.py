@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.coordinator import classic_rebalance
 from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
 from pykclient.consumer.coordinator.membership import (
@@ -21,7 +22,6 @@ from pykclient.consumer.coordinator.membership import (
     SYNCING,
     RebalanceStep,
 )
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     AuthenticationError,
     DisconnectError,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
 from pykclient.consumer.coordinator.membership import STABLE, UNJOINED
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import (
     CommitFailedError,
     FencedInstanceIdError,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.coordinator.commit_request_manager import CommittedOffsets
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     GroupAuthorizationError,
     KafkaError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.membership import Generation
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import (
     AuthenticationError,
     CoordinatorNotAvailableError,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.classic_membership import HeartbeatRequestManager
 from pykclient.consumer.coordinator.membership import COMPLETING_REBALANCE, STABLE, UNJOINED, Generation
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.errors import DisconnectError, FencedInstanceIdError
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
 from tests.consumer.coordinator.harness import (

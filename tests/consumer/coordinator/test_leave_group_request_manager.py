@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.classic_membership import LeaveGroupRequestManager
 from pykclient.consumer.coordinator.membership import PREPARING_REBALANCE, UNJOINED, Generation
-from pykclient.consumer.request_manager import NOTHING, UnsentRequest
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError
 from tests.consumer.coordinator.harness import UNKNOWN_MEMBER_ID, GroupHarness, answer, leave, message_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pykclient.consumer.application_driver import UnsentRequest, ends_with
 from pykclient.consumer.coordinator.consumer_rebalance import ConsumerMembershipManager
 from pykclient.consumer.coordinator.membership import Generation
-from pykclient.consumer.request_manager import UnsentRequest, ends_with
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.consumer.coordinator.harness import (
     LOAD_IN_PROGRESS,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pykclient.config.consumer_config import ShareConsumerConfig
+from pykclient.consumer.application_driver import UnsentRequest
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator import consumer_membership
 from pykclient.consumer.coordinator.consumer_membership import (
@@ -26,7 +27,6 @@ from pykclient.consumer.coordinator.consumer_membership import (
     move,
 )
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, MemberState
-from pykclient.consumer.request_manager import UnsentRequest
 from pykclient.consumer.share.share_coordinator import ShareHeartbeatRequestManager, ShareMembershipManager
 from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
 from pykclient.consumer.subscription_state import SubscriptionState

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.clock import Clock
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.membership import (
@@ -30,7 +31,6 @@ from pykclient.consumer.coordinator.membership import (
     fenced_error,
     move,
 )
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import (
     ConfigError,

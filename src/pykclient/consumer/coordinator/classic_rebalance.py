@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.application_driver import ApplicationCall, ApplicationEvents, Steps
+from pykclient.consumer.application_driver import (
+    NOTHING,
+    ApplicationCall,
+    ApplicationEvents,
+    PollResult,
+    Steps,
+    UnsentRequest,
+)
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.classic_membership import HeartbeatRequestManager, LeaveGroupRequestManager
@@ -56,7 +63,6 @@ from pykclient.consumer.partition_assignors import (
     ConsumerPartitionAssignor,
     Subscription,
 )
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
 from pykclient.errors import (
     ConfigError,
     DisconnectError,
@@ -77,13 +83,12 @@ from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import NetworkClientDelegate
+    from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.log_context import LogContext
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.network.metadata import Cluster, Metadata

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS, Clock
-from pykclient.consumer.application_driver import ApplicationCall
+from pykclient.consumer.application_driver import (
+    NOTHING,
+    ApplicationCall,
+    PollResult,
+    RequestFuture,
+    TimedOperation,
+    UnsentRequest,
+    begins_with,
+    timeout_error,
+)
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, handled
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, Offsets
@@ -24,15 +33,6 @@ from pykclient.consumer.coordinator.membership import (
     Generation,
     StaleMemberError,
     fenced_error,
-)
-from pykclient.consumer.request_manager import (
-    NOTHING,
-    PollResult,
-    RequestFuture,
-    TimedOperation,
-    UnsentRequest,
-    begins_with,
-    timeout_error,
 )
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.errors import (

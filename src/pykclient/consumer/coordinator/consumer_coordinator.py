@@ -14,6 +14,7 @@ from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_driver import (
     ApplicationEvents,
     NetworkClientDelegate,
+    RequestFuture,
     Round,
     Steps,
     Wait,
@@ -37,7 +38,6 @@ from pykclient.consumer.coordinator.group_member import (
     RebalanceListenerInvoker,
 )
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
-from pykclient.consumer.request_manager import RequestFuture
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import errors, types
 from pykclient.clock import FOREVER_MS
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.membership import (
     NO_GENERATION,
@@ -24,7 +25,6 @@ from pykclient.consumer.coordinator.membership import (
     SignalledState,
     fenced_error,
 )
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError, check_move
 from pykclient.network.client_request import Shortcut, UsualResponse

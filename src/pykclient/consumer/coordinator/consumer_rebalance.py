@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.consumer.application_driver import ApplicationEvents
+from pykclient.consumer.application_driver import NOTHING, ApplicationEvents, PollResult
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
@@ -21,17 +21,15 @@ from pykclient.consumer.coordinator.consumer_membership import (
 )
 from pykclient.consumer.coordinator.group_member import GroupCoordinatorMetrics, moved, names
 from pykclient.consumer.coordinator.membership import raise_first
-from pykclient.consumer.request_manager import NOTHING, PollResult
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.application_driver import Steps
+    from pykclient.consumer.application_driver import RequestFuture, Steps
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
     from pykclient.consumer.coordinator.group_member import MemberContext
-    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.network.metadata import Cluster
 
 

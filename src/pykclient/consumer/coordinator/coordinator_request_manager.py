@@ -12,11 +12,16 @@ from typing import Any, TypeVar
 
 from pykclient import errors
 from pykclient.clock import Clock
-from pykclient.consumer.application_driver import NetworkClientDelegate
+from pykclient.consumer.application_driver import (
+    NOTHING,
+    NetworkClientDelegate,
+    PollResult,
+    RequestFuture,
+    UnsentRequest,
+)
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
-from pykclient.consumer.request_manager import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.errors import (
     CoordinatorNotAvailableError,
     DisconnectError,

@@ -20,12 +20,16 @@ from pykclient.metrics import Avg, CumulativeCount, CumulativeSum, Max, Meter, M
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.application_driver import ApplicationEvents, NetworkClientDelegate
+    from pykclient.consumer.application_driver import (
+        ApplicationEvents,
+        NetworkClientDelegate,
+        RequestFuture,
+        RequestManager,
+    )
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.partition_assignors import ConsumerPartitionAssignor
-    from pykclient.consumer.request_manager import RequestFuture, RequestManager
     from pykclient.consumer.values import ConsumerInterceptors
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.network.metadata import Cluster

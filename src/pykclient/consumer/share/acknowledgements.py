@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykclient import topic_names
 from pykclient.argument_values import shown
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.request_manager import RequestFuture
+from pykclient.consumer.application_driver import RequestFuture
 from pykclient.errors import IllegalArgumentError
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64
 from pykclient.types import ConsumerRecord, TopicPartition

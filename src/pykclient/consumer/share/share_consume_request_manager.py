@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.request_manager import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.share.acknowledgements import Acknowledgements, AcknowledgeOperation, NodeAcknowledgements
 from pykclient.consumer.share.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT, ShareCompletedFetch
 from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
@@ -215,14 +215,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import NetworkClientDelegate
+    from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.share.share_fetch import ShareFetchBuffer, ShareFetchConfig
     from pykclient.consumer.share.share_metrics import ShareFetchMetricsManager
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
-    from pykclient.network.client_request import ClientResponse, RequestBuilder
+    from pykclient.network.client_request import ClientResponse
     from pykclient.network.exponential_backoff import ExponentialBackoff
     from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pykclient.config.consumer_config import ShareConsumerConfig
-    from pykclient.consumer.request_manager import RequestFuture
+    from pykclient.consumer.application_driver import RequestFuture
     from pykclient.consumer.share.acknowledgements import NodeAcknowledgements
     from pykclient.network.kafka_client import KafkaClient
 

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import NetworkClientDelegate
+    from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.coordinator.consumer_membership import Beat
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.consumer.request_manager import RequestFuture
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
