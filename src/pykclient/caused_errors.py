@@ -7,7 +7,7 @@ failed. Programs written for kafka-python catch the original class, such as ``js
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any, TypeVar, cast
@@ -46,6 +46,15 @@ def innermost(error: BaseException) -> BaseException:
     while isinstance(error, SerializationError) and error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def load_of(error: BaseException | None) -> Callable[[], Awaitable[object]] | None:
+    """Return what to await before the deserializer that raised ``error`` can continue; None if it has failed.
+
+    A deserializer of a schema registry must not block an event loop to ask the registry.
+    """
+    load: Callable[[], Awaitable[object]] | None = getattr(error, "load", None)
+    return load
 
 
 def _instance(

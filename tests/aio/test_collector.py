@@ -1,4 +1,4 @@
-"""What the garbage collector looks at: not each of many pending records, but all that a cycle could be made of."""
+"""Objects that the garbage collector tracks: all that could form a cycle, but not each of many pending records."""
 
 from __future__ import annotations
 

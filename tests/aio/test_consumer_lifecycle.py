@@ -53,6 +53,17 @@ def new_group() -> str:
     return f"lived-{next(_numbers)}"
 
 
+def test_start_with_assigned_partitions_asks_for_metadata_once(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        consumer = consumer_of(cluster, client_id="asks-once")
+        consumer.assign(TPS)
+        async with consumer:
+            asked = cluster.requests_of(ApiKeys.METADATA, client_id="asks-once")
+            assert len(asked) == 1
+
+    run(main())
+
+
 # --- cancellation -----------------------------------------------------------------------------------------------------
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pykclient import AcknowledgeType, KafkaProducer, KafkaShareConsumer, TopicPartition
-from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer
+from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer, ConsumerStoppedError
 from pykclient.errors import IllegalArgumentError, IllegalStateError, RecordDeserializationError
 from pykclient.schema_registry import (
     AsyncSchemaRegistryClient,
     Schema,
+    SchemaReference,
     SchemaRegistryClient,
     SchemaRegistryError,
     avro_columns,
@@ -94,6 +95,35 @@ def test_event_loop_runs_while_the_registry_does_not_answer(
                 closing.enter_context(asked)
             else:
                 await asked.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_event_loop_runs_while_the_schema_of_no_rows_is_asked_for(
+    pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, is_async: bool
+) -> None:
+    part = {"type": "record", "name": "Part", "fields": [{"name": "size", "type": "long"}]}
+    whole = {"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}
+    client.register_schema("part", Schema(json.dumps(part)))
+    given = Schema(json.dumps(whole), references=[SchemaReference("Part", "part", 1)])
+    registry.hold()
+
+    async def main() -> None:
+        settings = {"url": registry.url, "timeout": 30, "max.retries": 0}
+        asked = AsyncSchemaRegistryClient(settings) if is_async else SchemaRegistryClient(settings)
+        async with AIOKafkaConsumer(bootstrap_servers=pykclient_cluster.bootstrap_servers) as consumer:
+            consumer.assign([TopicPartition("empty", 0)])
+            begun = asked_by(asked)
+            polling = asyncio.create_task(consumer.getmany_arrow(timeout_ms=10, value=avro_columns(asked, given)))
+            await until(lambda: begun)
+            registry.release()
+            batch = await polling
+            assert (batch.num_rows, str(batch.schema.field("value").type)) == (0, "struct<part: struct<size: int64>>")
+        if isinstance(asked, SchemaRegistryClient):
+            asked.close()
+        else:
+            await asked.close()
 
     run(main())
 
@@ -250,5 +280,28 @@ def test_asyncio_share_consumer_decodes_and_does_not_block(
             assert batch.schema.names[-3:] == ["delivery_count", "value_error", "value_bytes"]
             consumer.acknowledge(batch)
             assert list((await consumer.commit_sync()).values()) == [None]
+
+    run(main())
+
+
+def test_stopped_share_consumer_returns_no_rows_whose_schema_comes_late(
+    group: EmbeddedKafka, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    number = client.register_schema("orders-value", Schema(json.dumps(ORDER)))
+    write(group.bootstrap_servers, framed(ORDER, {"id": 1}, number))
+    registry.hold()
+
+    async def main() -> None:
+        async with (
+            AsyncSchemaRegistryClient({"url": registry.url}) as asked,
+            AIOKafkaShareConsumer("orders", bootstrap_servers=group.bootstrap_servers, **SHARING) as consumer,
+        ):
+            begun = asked_by(asked)
+            polling = asyncio.create_task(consumer.poll_arrow(30_000, value=avro_columns(asked)))
+            await until(lambda: begun)
+            await consumer.stop(0.1)
+            registry.release()
+            with pytest.raises(ConsumerStoppedError):
+                await polling
 
     run(main())

@@ -151,7 +151,7 @@ def _step(rng: random.Random, at_ms: int, settings: Settings) -> Step:
 
 
 class _Transaction:
-    """What a worker sent in one transaction, and how it ended as far as the worker was told."""
+    """The records that a worker sent in one transaction, and the outcome that the worker was told."""
 
     def __init__(self) -> None:
         self.outcome: bool | None = None

@@ -1,4 +1,4 @@
-"""What a pipeline is put through when all is copied: each drill provokes one situation that schedules seldom meet."""
+"""Drills for a pipeline that has copied everything: each provokes one situation that schedules seldom meet."""
 
 from __future__ import annotations
 

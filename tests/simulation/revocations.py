@@ -1,4 +1,4 @@
-"""What the coordinator told the members of a group, as a measure of what they do."""
+"""The coordinator's assignments to the members of a group, to check their revocations against."""
 
 from __future__ import annotations
 

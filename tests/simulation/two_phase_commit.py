@@ -27,7 +27,7 @@ _REFUSED_PERCENT: Final = 15
 
 
 class Database:
-    """What a publisher has committed outside of Kafka. Each call is atomic, and survives all crashes."""
+    """A publisher's commits outside of Kafka. Each call is atomic, and survives all crashes."""
 
     def __init__(self, publisher: int) -> None:
         self.publisher = publisher

@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-full`.
+"""The tests that `make test` leaves to `make test-full`.
 
 On real brokers `make test` runs a file for each area, some of the chaos tests, and Spark's. The others of them run on
 the embedded cluster there, which passes the same tests. It also leaves out variants of tests of which another is run.

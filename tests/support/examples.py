@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws of a test that says so itself."""
+"""The number of examples that Hypothesis draws for tests that set it themselves."""
 
 from __future__ import annotations
 

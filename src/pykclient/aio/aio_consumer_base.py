@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from abc import abstractmethod
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pykclient.config.consumer_config import ConsumerConfig
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.share.share_consumer import ShareConsumerComponents
-    from pykclient.errors import KafkaError, RecordDeserializationError
+    from pykclient.errors import KafkaError
     from pykclient.metrics import Metrics
 
 
@@ -83,15 +83,6 @@ class DecidingSide(Protocol):
 
 
 D = TypeVar("D", bound=DecidingSide)
-
-
-def load_of(error: RecordDeserializationError) -> Callable[[], Awaitable[object]] | None:
-    """Return what a deserializer must await before it can continue; None if it has failed.
-
-    A deserializer of a schema registry must not block the loop to ask the registry.
-    """
-    load: Callable[[], Awaitable[object]] | None = getattr(error.__cause__, "load", None)
-    return load
 
 
 class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):

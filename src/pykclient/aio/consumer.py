@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pykclient import topic_names
 from pykclient.aio import aiokafka_arguments
-from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
+from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.aiokafka_arguments import consumer_config
 from pykclient.aio.client_view import ClientView, PrivatePart
 from pykclient.aio.errors import ConsumerStoppedError, GroupIdMissingError
 from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits
 from pykclient.aio.structs import OffsetAndTimestamp
 from pykclient.aio.threadless_consumer import ThreadlessConsumer
+from pykclient.caused_errors import load_of
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_consumer
@@ -209,8 +210,11 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         if self._subscriptions.has_auto_assigned_partitions():
             await self._await_assignment(consumer, waits)
         elif self._subscriptions.num_assigned_partitions():
-            # The brokers may create a topic now, so a leader that the first metadata lacks may be known soon.
-            version = consumer.components.metadata.request_update_for_new_topics()
+            metadata = consumer.components.metadata
+            cluster = metadata.fetch()
+            if any(cluster.leader_for(tp) is None for tp in self._subscriptions.without_position):
+                # The brokers may create a topic now, so a leader that the first metadata lacks may be known soon.
+                version = metadata.request_update_for_new_topics()
         consumer.begin_wait()
         try:
             consumer.driver.wake()
@@ -474,7 +478,11 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         fetch = await self._await_fetch(
             consumer, reader.take_buffered, None, consumer_arguments.milliseconds(timeout_ms)
         )
-        return reader.batch(fetch)
+        while True:
+            try:
+                return reader.batch(fetch)
+            except NotLoadedError as unloaded:  # without rows: the schema to read into
+                await unloaded.load()
 
     def _collect(self, consumer: ThreadlessConsumer, limit: int, wanted: frozenset[TopicPartition] | None) -> Fetch:
         return consumer.consumer.intercept(consumer.consumer.collect(limit, wanted))
@@ -520,7 +528,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
                         await unloaded.load()
                         continue
                     except RecordDeserializationError as error:
-                        load = load_of(error)
+                        load = load_of(error.__cause__)
                         if load is None:
                             raise
                         try:

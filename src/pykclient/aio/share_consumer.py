@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
-from pykclient.aio.aio_consumer_base import AIOConsumerBase, load_of
+from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.aiokafka_arguments import with_known_mechanism
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopWaits
 from pykclient.aio.threadless_consumer import ThreadlessShareConsumer
+from pykclient.caused_errors import load_of
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.explanation import explain_share_consumer
-from pykclient.consumer.iteration import NotLoadedError
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pykclient.aio.loop_driver import LoopEnvironment
     from pykclient.config.client_settings import ConsumerSettings
-    from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
+    from pykclient.consumer.iteration import ColumnDecoder
     from pykclient.consumer.share.share_fetch import ShareFetch
     from pykclient.serialization import BindableDeserializer, DeserializerOf
     from pykclient.types import MadeK, MadeV
@@ -292,22 +292,15 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
             fetch = await self._read(consumer, bound_ms)
             batch = consumer.consumer.columns(fetch, decoders.built)
             try:
-                batch = await self._decoded(batch, decoders)
+                while (load := decoders.unloaded(batch)) is not None:
+                    await load()
+                    consumer.ensure_not_ending()
+                batch = decoders.into(batch)
             except KafkaError as error:
                 await consumer.rest_if_repeated(error)
                 raise
         fetch.returned = True  # nothing can come between this and the application
         return batch
-
-    @staticmethod
-    async def _decoded(batch: pa.RecordBatch, decoders: ColumnDecoders) -> pa.RecordBatch:
-        while True:
-            try:
-                decoders.ensure_loaded(batch)
-            except NotLoadedError as error:
-                await error.load()
-            else:
-                return decoders.into(batch)
 
     async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record. Waits until there is one.
@@ -347,7 +340,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
             try:
                 return await consumer.run(consumer.consumer.poll(timer))
             except RecordDeserializationError as error:
-                load = load_of(error)
+                load = load_of(error.__cause__)
                 if load is None:
                     await consumer.rest_if_repeated(error)
                     raise

@@ -700,10 +700,14 @@ class ThreadlessShareConsumer(StepsRunner):
             self.driver.wake()
 
     def _do(self, asked: Asked) -> Any:
-        is_wait = not isinstance(asked, (ApplicationCall, Transmit))
-        if is_wait and self._ending is not None and asyncio.current_task() is not self.closing:
-            raise ConsumerStoppedError(self._ending)
+        if not isinstance(asked, (ApplicationCall, Transmit)):
+            self.ensure_not_ending()
         return super()._do(asked)
+
+    def ensure_not_ending(self) -> None:
+        """Raise ConsumerStoppedError if the call in progress must end, as the consumer was stopped meanwhile."""
+        if self._ending is not None and asyncio.current_task() is not self.closing:
+            raise ConsumerStoppedError(self._ending)
 
     def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
         """Return True if ``task`` closes the consumer."""

@@ -1,4 +1,4 @@
-"""How a consumer runs: managers decide which requests to send, a network client sends them, and a driver waits.
+"""Request managers, which decide what to send, the network client that sends it, and the driver that waits.
 
 Java: RequestManager, PollResult, UnsentRequest, RequestFuture, RequestManagers, TimedRequestState, BackgroundEvent, and
 for waits and wakeups NetworkClientDelegate and WakeupTrigger.

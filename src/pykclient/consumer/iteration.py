@@ -101,12 +101,17 @@ class ColumnDecoders:
             batch = decoder.into(batch, name)
         return batch
 
-    def ensure_loaded(self, batch: pa.RecordBatch) -> None:
-        """Raise NotLoadedError if ``into`` would block, to wait for a schema registry."""
+    def unloaded(self, batch: pa.RecordBatch) -> Callable[[], Awaitable[None]] | None:
+        """Return what to await before ``into``, which would block to wait for a schema registry; None: nothing.
+
+        Ask again after it: another column may have to load something, too.
+        """
         for name, decoder in self._decoders.items():
             unloaded = getattr(decoder, "unloaded", None)
-            if unloaded is not None and (load := unloaded(batch, name)) is not None:
-                raise NotLoadedError(load)
+            load: Callable[[], Awaitable[None]] | None = None if unloaded is None else unloaded(batch, name)
+            if load is not None:
+                return load
+        return None
 
 
 class ArrowReader:
@@ -185,15 +190,19 @@ class ArrowReader:
         return fetch
 
     def batch(self, fetch: ColumnsFetch | None) -> pa.RecordBatch:
-        """Return the rows of ``fetch``; None means no rows."""
+        """Return the rows of ``fetch``, which ``take_buffered`` has returned; None means no rows.
+
+        Raises:
+            NotLoadedError: the columns are not known before ``load()`` of the error.
+        """
         if self._batch is not None:
             return self._batch
-        return self._decoded((fetch or self._new_fetch()).columns)
+        return self._decoded((fetch or self._new_fetch()).columns, is_blocking=False)
 
     def _decoded(self, columns: Columns, is_blocking: bool = True) -> pa.RecordBatch:
         batch = self._arrow.record_batch(columns)
-        if not is_blocking:
-            self._decoders.ensure_loaded(batch)
+        if not is_blocking and (load := self._decoders.unloaded(batch)) is not None:
+            raise NotLoadedError(load)
         return self._decoders.into(batch, partial(self._with_places, columns))
 
     def _with_places(self, columns: Columns, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""What applications give to consumers: patterns, rebalance listeners, interceptors, and the settings for fetching.
+"""Values that applications give to consumers: patterns, listeners, interceptors, and the settings for fetching.
 
 Java: FetchConfig, and AutoOffsetResetStrategy for ``auto.offset.reset`` (KIP-1106).
 """

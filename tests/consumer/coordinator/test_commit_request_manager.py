@@ -201,7 +201,7 @@ def at(offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 class TestStates:
-    """What a commit waits for, and how it ends."""
+    """The waits and outcomes of commits."""
 
     def test_idle_manager_has_nothing_to_do(self) -> None:
         commits = Commits()

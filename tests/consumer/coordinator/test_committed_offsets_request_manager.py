@@ -225,7 +225,7 @@ BOTH = {TP0: AT_5, TP1: AT_5}
 
 
 class TestStates:
-    """What a lookup waits for, and who gets its outcome."""
+    """The waits of lookups, and the callers that get their outcome."""
 
     def test_idle_manager_has_nothing_to_do(self, offsets: Offsets) -> None:
         assert offsets.manager.poll(offsets.clock.now_ms()) is NOTHING

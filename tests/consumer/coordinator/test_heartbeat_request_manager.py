@@ -1,4 +1,4 @@
-"""When a member sends heartbeats, and what each response means."""
+"""The heartbeats of a classic member, and the effect of each response."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from pykclient import errors
-from pykclient.caused_errors import caused_by, innermost
+from pykclient.caused_errors import caused_by, innermost, load_of
 from pykclient.consumer.fetch_collector import MENDED_BY_METADATA
 from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, AcknowledgeType, NodeAcknowledgements
 from pykclient.errors import (
@@ -460,7 +460,7 @@ class ShareCompletedFetch:
                 value = deserializers.value(record.topic, record.headers, value)
         except Exception as error:
             made = self._deserialization_error(record, part, deserializers, error)
-            raise _UnreadableError(made, is_waiting=hasattr(error, "load")) from error
+            raise _UnreadableError(made, is_waiting=load_of(error) is not None) from error
         record.key = key
         record.value = value
         result.add(record)
