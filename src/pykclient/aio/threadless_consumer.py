@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer.application_driver import ApplicationCall, Asked, Round, Steps, Transmit
-from pykclient.consumer.consumer_components import ConsumerComponents, hold_back
+from pykclient.consumer.consumer_components import CommonComponents, ConsumerComponents, hold_back
 from pykclient.consumer.consumer_delegate import ConsumerDelegate
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.consumer.values import GroupMembershipOperation
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
-    from pykclient.clock import Clock
     from pykclient.config.consumer_config import ConsumerConfig, ShareConsumerConfig
-    from pykclient.consumer.application_driver import NetworkClientDelegate
     from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.types import OffsetAndMetadata, TopicPartition
@@ -35,23 +33,77 @@ T = TypeVar("T")
 
 
 class StepsRunner:
-    """Runs steps as coroutines: waits end after a turn of the driver, and the application's coroutines are awaited.
+    """The decision logic of any consumer, and the steps of its calls as coroutines.
+
+    Waits end after a turn of the driver, and the application's coroutines are awaited. Implements Decider.
 
     Thread: the loop's.
     """
 
-    def __init__(self, client: NetworkClientDelegate, clock: Clock, waits: LoopWaits, retry_backoff_ms: int) -> None:
+    consumer: ConsumerDelegate | ShareConsumer
+
+    def __init__(self, components: CommonComponents, waits: LoopWaits) -> None:
         #: Set before the first turn.
         self.driver: LoopDriver
         #: The error that the next call for records raises. Until then no rebalance and no lookup of positions begins.
         self.failure: Exception | None = None
-        self._client = client
-        self._clock = clock
+        #: The task that closes the consumer.
+        self.closing: asyncio.Task[object] | None = None
+        self.is_closed = False
+        #: Why calls that wait must end; None while they need not.
+        self.ending: str | None = None
+        self._client = components.client
+        self._clock = components.clock
+        self._metadata = components.metadata
+        self._log = components.log_context.logger(__name__)
         self._waits = waits
+        self._retry_backoff_ms: int = components.config["retry.backoff.ms"]
         self._is_advancing = False  # in a turn, or just before one
         self._num_waiting = 0  # operations
-        self._repeated = RepeatedErrors(retry_backoff_ms)
+        self._repeated = RepeatedErrors(self._retry_backoff_ms)
         self._interruption: Exception | None = None  # for them to raise
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> int:
+        """Do everything that is due; return within how many ms to be called again."""
+        if self.is_closed:
+            return FOREVER_MS
+        wait_ms = self.advance(now_ms)
+        wait_ms = min(wait_ms, self._client.managers.poll(now_ms))
+        try:
+            self._metadata.maybe_throw_any_exception()
+        except KafkaError as error:
+            self.note_error(error)
+        return wait_ms
+
+    def advance(self, now_ms: int) -> int:  # noqa: ARG002 - for subclasses
+        """Do what comes before the requests of a turn; return when to do so again, in ms."""
+        return FOREVER_MS
+
+    def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
+        """Start again with new connections after an unexpected exception; return a backoff in ms."""
+        self._log.error("An unexpected error; connecting anew", exc_info=error)
+        self.consumer.recover(in_middle=True)
+        self.note_error(error)  # what operations wait for has been dropped
+        return self._retry_backoff_ms
+
+    def fail(self, error: BaseException) -> None:
+        """Close after an exception that ends the program, such as SystemExit from a listener."""
+        self._log.error("Closing, as %r ends the program", error)
+        self.ending = self.ending or f"the consumer has closed, because of {error!r}"
+        self.interrupt(ConsumerStoppedError(self.ending))
+        self.release()
+
+    def release(self) -> None:
+        """Close the connections at once, without leaving the group."""
+        if not self.is_closed:
+            self.ending = self.ending or "the consumer has closed"
+            self.is_closed = True
+            self._client.close()
+            self.driver.wake()
+
+    # --- calls -----------------------------------------------------------------------------------------------------
 
     def note_error(self, error: Exception) -> None:
         """Make waiting operations, or else the next call for records, raise an error."""
@@ -230,6 +282,8 @@ class ThreadlessConsumer(StepsRunner):
     Implements Decider. Thread: the loop's.
     """
 
+    consumer: ConsumerDelegate
+
     def __init__(
         self,
         config: ConsumerConfig,
@@ -239,20 +293,13 @@ class ThreadlessConsumer(StepsRunner):
         waits: LoopWaits,
     ) -> None:
         self.components = ThreadlessComponents(config, environment, subscriptions=subscriptions)
-        super().__init__(self.components.client, environment.clock, waits, config["retry.backoff.ms"])
+        super().__init__(self.components, waits)
         self.consumer = ConsumerDelegate(self.components)
         if self.components.coordinator is not None:
             self.components.coordinator.listeners.follows_rebalances = True
-        #: The task that closes the consumer.
-        self.closing: asyncio.Task[object] | None = None
-        self.is_closed = False
         self._loop = loop
-        self._log = self.components.log_context.logger(__name__)
         self._subscriptions = subscriptions
         self._max_poll_interval_ms: int = config["max.poll.interval.ms"]
-        self._retry_backoff_ms: int = config["retry.backoff.ms"]
-        #: Why calls for records must end; None while they need not.
-        self.ending: str | None = None
         self._operations: deque[Steps[Any]] = deque()
         self._changes = 0  # operations in progress or waiting that replace the subscription
         self._task: asyncio.Task[None] | None = None  # runs the rest of an operation
@@ -262,18 +309,6 @@ class ThreadlessConsumer(StepsRunner):
         self._fetches = False  # once the application has asked for records
 
     # --- turns -----------------------------------------------------------------------------------------------------
-
-    def step(self, now_ms: int) -> int:
-        """Do everything that is due; return within how many ms to be called again."""
-        if self.is_closed:
-            return FOREVER_MS
-        wait_ms = self.advance(now_ms)
-        wait_ms = min(wait_ms, self._client.managers.poll(now_ms))
-        try:
-            self.components.metadata.maybe_throw_any_exception()
-        except KafkaError as error:
-            self.note_error(error)
-        return wait_ms
 
     def advance(self, now_ms: int) -> int:
         """Do what a poll of a KafkaConsumer does before it looks for records; return when to do so again, in ms."""
@@ -309,20 +344,6 @@ class ThreadlessConsumer(StepsRunner):
             return False
         # A member that has left, as the application is gone, does not join again before the next call.
         return now_ms - self._last_call_ms < self._max_poll_interval_ms
-
-    def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
-        """Start again with new connections after an unexpected exception; return a backoff in ms."""
-        self._log.error("An unexpected error; connecting anew", exc_info=error)
-        self.consumer.recover(in_middle=True)
-        self.note_error(error)  # what operations wait for has been dropped
-        return self._retry_backoff_ms
-
-    def fail(self, error: BaseException) -> None:
-        """Close after an exception that ends the program, such as SystemExit from a listener."""
-        self._log.error("Closing, as %r ends the program", error)
-        self.ending = self.ending or f"the consumer has closed, because of {error!r}"
-        self.interrupt(ConsumerStoppedError(self.ending))
-        self.release()
 
     # --- calls for records -----------------------------------------------------------------------------------------
 
@@ -571,14 +592,6 @@ class ThreadlessConsumer(StepsRunner):
         finally:
             self.release()
 
-    def release(self) -> None:
-        """Close the connections at once, without leaving the group."""
-        if not self.is_closed:
-            self.ending = self.ending or "the consumer has closed"
-            self.is_closed = True
-            self._client.close()
-            self.driver.wake()
-
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def report(self) -> str:
@@ -636,6 +649,8 @@ class ThreadlessShareConsumer(StepsRunner):
     only in calls for records, because fetched records are locked. Implements Decider. Thread: the loop's.
     """
 
+    consumer: ShareConsumer
+
     def __init__(
         self,
         config: ShareConsumerConfig,
@@ -644,45 +659,12 @@ class ThreadlessShareConsumer(StepsRunner):
         waits: LoopWaits,
     ) -> None:
         self.components = components = ShareConsumerComponents(config, environment, subscriptions=subscriptions)
-        super().__init__(components.client, environment.clock, waits, config["retry.backoff.ms"])
+        super().__init__(components, waits)
         self.consumer = ShareConsumer(components)
-        #: The task that closes the consumer.
-        self.closing: asyncio.Task[object] | None = None
-        self.is_closed = False
         #: The call in progress that reads records or changes the membership.
         self.sole_call: str | None = None
         #: The tasks of all calls in progress.
         self.callers: list[asyncio.Task[Any] | None] = []
-        self._ending: str | None = None  # why calls that wait must end
-        self._log = components.log_context.logger(__name__)
-        self._retry_backoff_ms: int = config["retry.backoff.ms"]
-
-    # --- turns -----------------------------------------------------------------------------------------------------
-
-    def step(self, now_ms: int) -> int:
-        """Do everything that is due; return within how many ms to be called again."""
-        if self.is_closed:
-            return FOREVER_MS
-        wait_ms = self._client.managers.poll(now_ms)
-        try:
-            self.components.metadata.maybe_throw_any_exception()
-        except KafkaError as error:
-            self.note_error(error)
-        return wait_ms
-
-    def round_failed(self, error: Exception, now_ms: int) -> int:  # noqa: ARG002 - the driver's interface
-        """Start again with new connections after an unexpected exception; return a backoff in ms."""
-        self._log.error("An unexpected error; connecting anew", exc_info=error)
-        self.consumer.recover(in_middle=True)
-        self.note_error(error)
-        return self._retry_backoff_ms
-
-    def fail(self, error: BaseException) -> None:
-        """Close after an exception that ends the program, such as SystemExit from a metrics reporter."""
-        self._log.error("Closing, as %r ends the program", error)
-        self._ending = self._ending or f"the consumer has closed, because of {error!r}"
-        self.interrupt(ConsumerStoppedError(self._ending))
-        self.release()
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -696,7 +678,7 @@ class ThreadlessShareConsumer(StepsRunner):
 
     def call_ended(self) -> None:
         """Send what a call has left, and resume the coroutines that wait for its end."""
-        if self.callers or self._ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
+        if self.callers or self.ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
             self.driver.wake()
 
     def _do(self, asked: Asked) -> Any:
@@ -706,8 +688,8 @@ class ThreadlessShareConsumer(StepsRunner):
 
     def ensure_not_ending(self) -> None:
         """Raise ConsumerStoppedError if the call in progress must end, as the consumer was stopped meanwhile."""
-        if self._ending is not None and asyncio.current_task() is not self.closing:
-            raise ConsumerStoppedError(self._ending)
+        if self.ending is not None and asyncio.current_task() is not self.closing:
+            raise ConsumerStoppedError(self.ending)
 
     def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
         """Return True if ``task`` closes the consumer."""
@@ -725,8 +707,8 @@ class ThreadlessShareConsumer(StepsRunner):
 
     def stop(self, reason: str) -> None:
         """End waiting calls with an error whose text is ``reason``."""
-        self._ending = self._ending or reason
-        self.interrupt(ConsumerStoppedError(self._ending))
+        self.ending = self.ending or reason
+        self.interrupt(ConsumerStoppedError(self.ending))
         self.driver.wake()
 
     async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:  # noqa: ARG002 - as any consumer
@@ -738,14 +720,6 @@ class ThreadlessShareConsumer(StepsRunner):
             return await self.run(self.consumer.close(timeout_ms))
         finally:
             self.release()
-
-    def release(self) -> None:
-        """Close the connections at once, without leaving the group."""
-        if not self.is_closed:
-            self._ending = self._ending or "the consumer has closed"
-            self.is_closed = True
-            self._client.close()
-            self.driver.wake()
 
     def report(self) -> str:
         """Return the reason why nothing happens, for an error message."""

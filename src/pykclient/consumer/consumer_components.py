@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pykclient.config.consumer_config import ConsumerConfig
@@ -26,22 +26,24 @@ from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.partition_assignors import assignor_instances
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, FetchConfig
-from pykclient.errors import ConfigError
+from pykclient.errors import ConfigError, KafkaError
 from pykclient.log_context import LogContext
 from pykclient.metrics import MetricConfig, Metrics, register_app_info
 from pykclient.network.client_utils import create_network_client, parse_and_validate_addresses, resolver_for
 from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.network.failures import principal_of
+from pykclient.network.failures import principal_of, raise_if_of_signal_handler
 from pykclient.network.kafka_client import KafkaClient
 from pykclient.serialization import deserializer_for
 from pykclient.types import UNKNOWN_EPOCH, OffsetAndMetadata
 
 if TYPE_CHECKING:
     from pykclient.config.abstract_config import AbstractConfig
+    from pykclient.consumer.application_driver import Steps
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
     from pykclient.consumer.coordinator.group_member import Offsets
     from pykclient.consumer.subscription_state import FetchPosition
+    from pykclient.log_context import PrefixLogger
     from pykclient.metrics import Sensor
     from pykclient.types import Header, TopicPartition
 
@@ -49,51 +51,141 @@ if TYPE_CHECKING:
 _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION = 100
 
 
-def consumer_network_client(
-    config: AbstractConfig,
-    client_id: str,
-    metrics: Metrics,
-    log_context: LogContext,
-    api_versions: ApiVersions,
-    metadata: ConsumerMetadata,
-    throttle_time_sensor: Sensor,
-    environment: Environment,
-    rng: random.Random,
-) -> KafkaClient:
-    """Return a network client for the bootstrap servers, which ``metadata`` gets as its first nodes.
-
-    Raises:
-        ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
-    """
-    addresses = parse_and_validate_addresses(
-        config["bootstrap.servers"],
-        config["client.dns.lookup"],
-        resolver_for(config, environment.host_resolver),
-        log_context,
-        environment.clock,
-    )
-    metadata.bootstrap(addresses)
-    return create_network_client(
-        config,
-        client_id,
-        metrics,
-        METRIC_PREFIX,
-        log_context,
-        api_versions,
-        metadata,
-        _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
-        throttle_time_sensor=throttle_time_sensor,
-        environment=environment,
-        rng=rng,
-    )
-
-
 _sequence = itertools.count(1)
 
 
-class ConsumerComponents:
+class CommonComponents:
+    """The parts by name that consumers and share consumers have in common. Thread: application.
+
+    A subclass first makes whatever can fail because of a wrong configuration, then whatever must be closed.
+    """
+
+    #: The name of the client's class.
+    client_class = "KafkaConsumer"
+    client_id: str
+    metrics: Metrics
+    subscriptions: SubscriptionState
+    metadata: ConsumerMetadata
+    client: NetworkClientDelegate
+    guard: ThreadGuard
+    driver: ApplicationDriver
+
+    def __init__(self, config: AbstractConfig, environment: Environment, log_prefix: str) -> None:
+        self.config = config
+        self.environment = environment
+        self.clock = environment.clock
+        self.log_context = LogContext(log_prefix, principal_of(config))
+        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
+        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
+
+    def _new_metrics(self) -> Metrics:
+        config = self.config
+        return Metrics(
+            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
+            config.configured_instances("metric.reporters", method="init"),
+            self.clock,
+        )
+
+    def _connect(
+        self,
+        kafka_client: KafkaClient | None,
+        api_versions: ApiVersions,
+        throttle_time_sensor: Sensor,
+        rng: random.Random,
+    ) -> None:
+        """Create the client and its driver, and first a network client unless ``kafka_client`` is given.
+
+        Raises:
+            ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
+        """
+        config, environment, clock = self.config, self.environment, self.clock
+        if kafka_client is None:
+            addresses = parse_and_validate_addresses(
+                config["bootstrap.servers"],
+                config["client.dns.lookup"],
+                resolver_for(config, environment.host_resolver),
+                self.log_context,
+                clock,
+            )
+            self.metadata.bootstrap(addresses)
+            kafka_client = create_network_client(
+                config,
+                self.client_id,
+                self.metrics,
+                METRIC_PREFIX,
+                self.log_context,
+                api_versions,
+                self.metadata,
+                _MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION,
+                throttle_time_sensor=throttle_time_sensor,
+                environment=environment,
+                rng=rng,
+            )
+        backoff_ms = config["retry.backoff.ms"]
+        self.client = NetworkClientDelegate(
+            kafka_client,
+            clock,
+            backoff_ms,
+            config["request.timeout.ms"],
+            config["heartbeat.interval.ms"],
+            environment,
+        )
+        self.guard = ThreadGuard(environment, self.client_class)
+        self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code, backoff_ms)
+
+
+class Closing:
+    """Closes the parts of a consumer one by one, and once, also if a close() was interrupted. Thread: application."""
+
+    def __init__(self, log: PrefixLogger) -> None:
+        self._log = log
+        self._closed: set[str] = set()
+        #: The first error.
+        self.failure: KafkaError | None = None
+
+    def attempt(self, what: str, close: Callable[[], object]) -> None:
+        """Call ``close`` unless that part is closed."""
+        if what not in self._closed:
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001 - all else must be closed first
+                self._note(what, error)
+            self._closed.add(what)
+
+    def attempt_steps(self, what: str, close: Steps[None]) -> Steps[None]:
+        """Run the steps that close a part, unless it is closed."""
+        if what not in self._closed:
+            try:
+                yield from close
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note(what, error)
+            self._closed.add(what)
+
+    def attempt_rest(self, components: CommonComponents) -> None:
+        """Close the metrics, the network client and the deserializers."""
+        self.attempt("the metrics", components.metrics.close)
+        self.attempt("the network client", components.client.close)
+        for what in ("key_deserializer", "value_deserializer"):
+            close = getattr(getattr(components, what), "close", None)
+            if callable(close):
+                self.attempt(f"the {what}", close)
+
+    def _note(self, what: str, error: Exception) -> None:
+        raise_if_of_signal_handler(error)
+        self._log.error("Closing %s failed: %r", what, error)
+        if self.failure is not None:
+            return
+        if isinstance(error, KafkaError):
+            self.failure = error
+            return
+        self.failure = KafkaError(f"closing the consumer failed: {error!r}")
+        self.failure.__cause__ = error
+
+
+class ConsumerComponents(CommonComponents):
     """The parts of a consumer by name. Creates ``client`` unless ``kafka_client`` is given. Thread: application."""
 
+    config: ConsumerConfig
     #: The type of the headers of records.
     headers_type: type[tuple[Header, ...]] = tuple
 
@@ -105,26 +197,16 @@ class ConsumerComponents:
         metadata: ConsumerMetadata | None = None,
         subscriptions: SubscriptionState | None = None,
     ) -> None:
-        self.config = config
-        self.environment = environment
-        self.clock = environment.clock
         self.group_id = config["group.id"]
         if self.group_id is not None and not self.group_id.strip():
             raise ConfigError("group.id is empty; leave it out for a consumer without a group")
-        self.client_id: str = config["client.id"] or _default_client_id(self.group_id, config["group.instance.id"])
+        self.client_id = config["client.id"] or _default_client_id(self.group_id, config["group.instance.id"])
         prefix = _log_prefix(self.client_id, self.group_id, config["group.instance.id"])
-        self.log_context = LogContext(prefix, principal_of(config))
-        # Whatever can fail because of a wrong configuration comes before whatever must be closed.
-        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
-        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
+        super().__init__(config, environment, prefix)
         self.assignors = assignor_instances(config["partition.assignment.strategy"])
         rng = environment.new_rng()
         self.interceptors = ConsumerInterceptors(config.configured_instances("interceptor.classes"), self.log_context)
-        self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
-            config.configured_instances("metric.reporters", method="init"),
-            self.clock,
-        )
+        self.metrics = self._new_metrics()
         try:
             self._put_together(rng, kafka_client, metadata, subscriptions)
         except BaseException:
@@ -140,7 +222,7 @@ class ConsumerComponents:
         metadata: ConsumerMetadata | None,
         subscriptions: SubscriptionState | None,
     ) -> None:
-        config, environment, clock = self.config, self.environment, self.clock
+        config, clock = self.config, self.clock
         self.fetch_config = fetch_config = FetchConfig.from_config(config)
         self.subscriptions = subscriptions or SubscriptionState(
             self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
@@ -148,30 +230,7 @@ class ConsumerComponents:
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         self.api_versions = api_versions = ApiVersions()
         fetch_metrics = FetchMetricsManager(self.metrics, isolation_level=fetch_config.isolation_level)
-        if kafka_client is None:
-            kafka_client = consumer_network_client(
-                config,
-                self.client_id,
-                self.metrics,
-                self.log_context,
-                api_versions,
-                self.metadata,
-                fetch_metrics.throttle_time_sensor,
-                environment,
-                rng,
-            )
-        self.client = NetworkClientDelegate(
-            kafka_client,
-            clock,
-            config["retry.backoff.ms"],
-            config["request.timeout.ms"],
-            config["heartbeat.interval.ms"],
-            environment,
-        )
-        self.guard = ThreadGuard(environment)
-        self.driver = ApplicationDriver(
-            self.client, self.metadata, clock, self.guard.application_code, config["retry.backoff.ms"]
-        )
+        self._connect(kafka_client, api_versions, fetch_metrics.throttle_time_sensor, rng)
         self.undelivered = UndeliveredRecords()
         self.coordinator = self._coordinator(rng)
         context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)

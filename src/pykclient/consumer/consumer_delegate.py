@@ -18,13 +18,12 @@ from pykclient.consumer.application_driver import (
     result_of,
     timeout_error,
 )
-from pykclient.consumer.consumer_components import ConsumerComponents
+from pykclient.consumer.consumer_components import Closing, ConsumerComponents
 from pykclient.consumer.consumer_metadata import SoleReader
 from pykclient.consumer.fetch_collector import AnyFetch, ColumnsFetch, Fetch
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
 from pykclient.errors import IllegalArgumentError, IllegalStateError, InvalidGroupIdError, KafkaError
-from pykclient.network.failures import raise_if_of_signal_handler
 from pykclient.record.columns import ColumnMemory
 from pykclient.record.record_batch import MAX_INT64
 from pykclient.types import (
@@ -93,7 +92,7 @@ class ConsumerDelegate:
         self._no_wait = Timer(components.clock, 0)
         self.is_closing = False
         self.column_memory = ColumnMemory()
-        self._closed: set[str] = set()  # the closed parts, for a close() after an interrupted one
+        self._closing = Closing(self._log)
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -669,31 +668,18 @@ class ConsumerDelegate:
         self.is_closing = True
         self._driver.disable_wakeups()
         timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
-        failures: list[Exception] = []
-        coordinator = self._coordinator
+        closing, coordinator = self._closing, self._coordinator
         if coordinator is not None:
             steps = coordinator.close(timer, operation, auto_commit=auto_commit)
-            yield from self._attempt_steps("the coordinator", steps, failures)
+            yield from closing.attempt_steps("the coordinator", steps)
         timer.update()
         timer.reset(max(0, min(timeout_ms, self._request_timeout_ms) - timer.elapsed_ms))
-        yield from self._attempt_steps("the fetcher", self._close_fetch_sessions(timer), failures)
-        self._attempt("the interceptors", self.components.interceptors.close, failures)
-        self._attempt("the metrics", self.components.metrics.close, failures)
-        self._attempt("the network client", self._client.close, failures)
-        for what in ("key_deserializer", "value_deserializer"):
-            close = getattr(getattr(self.components, what), "close", None)
-            if callable(close):
-                self._attempt(f"the {what}", close, failures)
+        yield from closing.attempt_steps("the fetcher", self._close_fetch_sessions(timer))
+        closing.attempt("the interceptors", self.components.interceptors.close)
+        closing.attempt_rest(self.components)
         self._undelivered.clear()
         self._log.debug("Closed")
-        if not failures:
-            return None
-        failure = failures[0]
-        if not isinstance(failure, KafkaError):
-            wrapped = KafkaError(f"closing the consumer failed: {failure!r}")
-            wrapped.__cause__ = failure
-            return wrapped
-        return failure
+        return closing.failure
 
     def _close_fetch_sessions(self, timer: Timer) -> Steps[None]:
         """End the sessions, as far as the timer allows, and drop buffered data."""
@@ -707,28 +693,6 @@ class ConsumerDelegate:
         if not is_done():
             self._log.debug("Not all brokers have answered that fetch sessions end; they expire them")
         self._fetch_buffer.close()
-
-    def _attempt(self, what: str, close: Callable[[], object], failures: list[Exception]) -> None:
-        if what in self._closed:
-            return
-        try:
-            close()
-        except Exception as error:  # noqa: BLE001 - all else must be closed first
-            raise_if_of_signal_handler(error)
-            self._log.error("Closing %s failed: %r", what, error)
-            failures.append(error)
-        self._closed.add(what)
-
-    def _attempt_steps(self, what: str, close: Steps[None], failures: list[Exception]) -> Steps[None]:
-        if what in self._closed:
-            return
-        try:
-            yield from close
-        except Exception as error:  # noqa: BLE001 - all else must be closed first
-            raise_if_of_signal_handler(error)
-            self._log.error("Closing %s failed: %r", what, error)
-            failures.append(error)
-        self._closed.add(what)
 
     def abandon(self) -> None:
         """Release the thread and sockets of a consumer that was never closed. Takes no locks."""

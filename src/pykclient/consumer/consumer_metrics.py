@@ -43,43 +43,25 @@ _GROUP = "consumer-metrics"
 _NS_PER_MS = 1_000_000
 
 
-class KafkaConsumerMetrics:
-    """Records how often and how long the application polls and commits. Thread: application."""
+class PollMetrics:
+    """Records how often and how long the application polls. Thread: application."""
 
-    __slots__ = ("_between", "_commit_sync", "_committed", "_idle", "_last_poll_ms", "_poll_start_ms", "_since_last_ms")
-
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, group: str) -> None:
         self._last_poll_ms: int | None = None
-        self._poll_start_ms = 0
-        self._since_last_ms = 0
+        self._poll_start_ms = self._since_last_ms = 0
+
+        def name(name: str, description: str) -> MetricName:
+            return metrics.metric_name(name, group, description)
+
         metrics.add_metric(
-            metrics.metric_name(
-                "last-poll-seconds-ago", _GROUP, "Seconds since the last call of poll(); -1 before the first"
-            ),
+            name("last-poll-seconds-ago", "Seconds since the last call of poll(); -1 before the first"),
             lambda _config, now_ms: -1 if self._last_poll_ms is None else (now_ms - self._last_poll_ms) // 1000,
         )
         self._between = metrics.sensor("time-between-poll")
-        self._between.add(
-            metrics.metric_name("time-between-poll-avg", _GROUP, "Average time in ms between calls of poll()"),
-            Avg(),
-        )
-        self._between.add(
-            metrics.metric_name("time-between-poll-max", _GROUP, "Longest time in ms between calls of poll()"), Max()
-        )
+        self._between.add(name("time-between-poll-avg", "Average time in ms between calls of poll()"), Avg())
+        self._between.add(name("time-between-poll-max", "Longest time in ms between calls of poll()"), Max())
         self._idle = metrics.sensor("poll-idle-ratio-avg")
-        self._idle.add(
-            metrics.metric_name("poll-idle-ratio-avg", _GROUP, "Average fraction of the time spent in poll()"),
-            Avg(),
-        )
-        self._commit_sync = metrics.sensor("commit-sync-time-ns-total")
-        self._commit_sync.add(
-            metrics.metric_name("commit-sync-time-ns-total", _GROUP, "Nanoseconds spent in synchronous commits"),
-            CumulativeSum(),
-        )
-        self._committed = metrics.sensor("committed-time-ns-total")
-        self._committed.add(
-            metrics.metric_name("committed-time-ns-total", _GROUP, "Nanoseconds spent in committed()"), CumulativeSum()
-        )
+        self._idle.add(name("poll-idle-ratio-avg", "Average fraction of the time spent in poll()"), Avg())
 
     def record_poll_start(self, now_ms: int) -> None:
         self._poll_start_ms = now_ms
@@ -93,6 +75,21 @@ class KafkaConsumerMetrics:
         if whole_ms:
             self._idle.record(inside_ms / whole_ms, now_ms)
 
+
+class KafkaConsumerMetrics(PollMetrics):
+    """Records how often and how long the application polls and commits. Thread: application."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics, _GROUP)
+        self._commit_sync = self._total(metrics, "commit-sync-time-ns-total", "spent in synchronous commits")
+        self._committed = self._total(metrics, "committed-time-ns-total", "spent in committed()")
+
+    @staticmethod
+    def _total(metrics: Metrics, name: str, what: str) -> Sensor:
+        sensor = metrics.sensor(name)
+        sensor.add(metrics.metric_name(name, _GROUP, f"Nanoseconds {what}"), CumulativeSum())
+        return sensor
+
     def record_commit_sync(self, duration_ms: int) -> None:
         self._commit_sync.record(duration_ms * _NS_PER_MS)
 
@@ -102,16 +99,6 @@ class KafkaConsumerMetrics:
 
 class AsyncConsumerMetrics:
     """Records how long requests and events wait. Times are in milliseconds. Thread: the holder of the I/O lease."""
-
-    __slots__ = (
-        "_between_polls",
-        "_clock",
-        "_event_processing",
-        "_event_queue",
-        "_last_poll_ms",
-        "_metrics",
-        "_unsent",
-    )
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
@@ -168,8 +155,13 @@ _DESCRIPTIONS = {
     "bytes-consumed-rate": "Bytes consumed per second",
     "bytes-consumed-total": "Bytes consumed",
     "records-per-request-avg": "Average number of records per fetch request",
+    "records-per-request-max": "Largest number of records per fetch request",
     "records-consumed-rate": "Records consumed per second",
     "records-consumed-total": "Records consumed",
+    "acknowledgements-send-rate": "Acknowledged records sent to brokers per second",
+    "acknowledgements-send-total": "Acknowledged records sent to brokers",
+    "acknowledgements-error-rate": "Acknowledged records per second whose acknowledgement failed",
+    "acknowledgements-error-total": "Acknowledged records whose acknowledgement failed",
     "fetch-latency-avg": "Average time of a fetch request in ms",
     "fetch-latency-max": "Longest time of a fetch request in ms",
     "fetch-rate": "Fetch requests per second",
@@ -317,19 +309,12 @@ def _names_of(samples: _PartitionSamples) -> list[str]:
     ]
 
 
-class FetchMetricsManager:
-    """The fetch sensors of the client, its topics, and its assigned partitions.
+class FetchMetrics:
+    """The sensors of fetches, by a consumer or a share consumer. Thread: application."""
 
-    Thread: application.
-    """
-
-    def __init__(
-        self, metrics: Metrics, group_prefix: str = "consumer", isolation_level: int = READ_UNCOMMITTED
-    ) -> None:
+    def __init__(self, metrics: Metrics, group_prefix: str) -> None:
         self._metrics = metrics
         self._group = group_prefix + _GROUP_SUFFIX
-        #: The assignment of which there are metrics; see ``SubscriptionState.assignment_id``.
-        self.assignment_id = 0
         self.throttle_time_sensor = metrics.sensor("fetch-throttle-time")
         self.throttle_time_sensor.add(self._name("fetch-throttle-time-avg"), Avg())
         self.throttle_time_sensor.add(self._name("fetch-throttle-time-max"), Max())
@@ -338,7 +323,71 @@ class FetchMetricsManager:
         self._latency = metrics.sensor("fetch-latency")
         self._latency.add(self._name("fetch-latency-avg"), Avg())
         self._latency.add(self._name("fetch-latency-max"), Max())
-        self._latency.add(Meter(self._name("fetch-rate"), self._name("fetch-total"), WindowedCount()))
+        self._latency.add(self._meter("fetch", rate_stat=WindowedCount()))
+
+    def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
+        return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
+
+    def _meter(self, name: str, tags: Mapping[str, str] | None = None, rate_stat: WindowedCount | None = None) -> Meter:
+        return Meter(self._name(f"{name}-rate", tags), self._name(f"{name}-total", tags), rate_stat)
+
+    def _add_bytes(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
+        sensor.add(self._name("fetch-size-avg", tags), Avg())
+        sensor.add(self._name("fetch-size-max", tags), Max())
+        sensor.add(self._meter("bytes-consumed", tags))
+        return sensor
+
+    def _add_records(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
+        sensor.add(self._name("records-per-request-avg", tags), Avg())
+        sensor.add(self._meter("records-consumed", tags))
+        return sensor
+
+    def record_latency(self, node_id: str, latency_ms: int, now_ms: int) -> None:
+        self._latency.record(latency_ms, now_ms)
+        node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
+        if node_latency is not None:
+            node_latency.record(latency_ms, now_ms)
+
+    def record_response(self, by_topic: Mapping[str, tuple[int, int]]) -> None:
+        """Record the total size in bytes and the record count of each topic in one response."""
+        now_ms = self._metrics.clock.now_ms()
+        size_bytes = count = 0
+        for topic_bytes, topic_count in by_topic.values():
+            size_bytes += topic_bytes
+            count += topic_count
+        self._bytes.record(size_bytes, now_ms)
+        self._records.record(count, now_ms)
+
+
+class ShareFetchMetricsManager(FetchMetrics):
+    """The sensors of a share consumer's fetches and acknowledgements. Thread: any."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics, "consumer-share")
+        self._records.add(self._name("records-per-request-max"), Max())
+        self._sent = metrics.sensor("sent-acknowledgements")
+        self._sent.add(self._meter("acknowledgements-send"))
+        self._failed = metrics.sensor("failed-acknowledgements")
+        self._failed.add(self._meter("acknowledgements-error"))
+
+    def record_sent(self, count: int) -> None:
+        """Record that acknowledgements of ``count`` records are about to be sent."""
+        self._sent.record(count)
+
+    def record_failed(self, count: int) -> None:
+        """Record that acknowledgements of ``count`` records failed."""
+        self._failed.record(count)
+
+
+class FetchMetricsManager(FetchMetrics):
+    """The fetch sensors of a consumer, its topics, and its assigned partitions. Thread: application."""
+
+    def __init__(
+        self, metrics: Metrics, group_prefix: str = "consumer", isolation_level: int = READ_UNCOMMITTED
+    ) -> None:
+        super().__init__(metrics, group_prefix)
+        #: The assignment of which there are metrics; see ``SubscriptionState.assignment_id``.
+        self.assignment_id = 0
         self._lag = metrics.sensor("records-lag")
         self._lag.add(self._name("records-lag-max"), Max())
         self._lead = metrics.sensor("records-lead")
@@ -347,26 +396,6 @@ class FetchMetricsManager:
         self._lead_min: int | None = None
         self._partitions = PartitionMetrics(metrics, self._group, isolation_level)
         self._topics: dict[str, tuple[Sensor, Sensor]] = {}  # of bytes and records
-
-    def _name(self, name: str, tags: Mapping[str, str] | None = None) -> MetricName:
-        return self._metrics.metric_name(name, self._group, _DESCRIPTIONS.get(name, ""), tags)
-
-    def _add_bytes(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
-        sensor.add(self._name("fetch-size-avg", tags), Avg())
-        sensor.add(self._name("fetch-size-max", tags), Max())
-        sensor.add(Meter(self._name("bytes-consumed-rate", tags), self._name("bytes-consumed-total", tags)))
-        return sensor
-
-    def _add_records(self, sensor: Sensor, tags: Mapping[str, str] | None = None) -> Sensor:
-        sensor.add(self._name("records-per-request-avg", tags), Avg())
-        sensor.add(Meter(self._name("records-consumed-rate", tags), self._name("records-consumed-total", tags)))
-        return sensor
-
-    def record_latency(self, node_id: str, latency_ms: int, now_ms: int) -> None:
-        self._latency.record(latency_ms, now_ms)
-        node_latency = self._metrics.get_sensor(f"node-{node_id}.latency")
-        if node_latency is not None:
-            node_latency.record(latency_ms, now_ms)
 
     def record_latencies(self, node_id: str, latencies_ms: Tally, now_ms: int) -> None:
         """Record the latencies of several requests, the last of which was answered last."""
@@ -432,7 +461,7 @@ class FetchMetricsAggregator:
 
     __slots__ = ("_by_topic", "_manager", "_unrecorded")
 
-    def __init__(self, manager: FetchMetricsManager, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, manager: FetchMetrics, partitions: Iterable[TopicPartition]) -> None:
         self._manager = manager
         self._unrecorded = set(partitions)
         self._by_topic: dict[str, tuple[int, int]] = {}

@@ -27,8 +27,11 @@ from pykclient.consumer.coordinator.consumer_membership import (
     move,
 )
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, MemberState
-from pykclient.consumer.share.share_coordinator import ShareHeartbeatRequestManager, ShareMembershipManager
-from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
+from pykclient.consumer.share.share_coordinator import (
+    ShareCoordinatorMetrics,
+    ShareHeartbeatRequestManager,
+    ShareMembershipManager,
+)
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
 from pykclient.errors import DisconnectError, GroupAuthorizationError, TopicAuthorizationError, UnknownMemberIdError

@@ -16,7 +16,18 @@ from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import WakeupError
 from pykclient.log_context import LogContext
-from pykclient.metrics import Avg, CumulativeCount, CumulativeSum, Max, Meter, Metrics, Rate, Sensor, WindowedCount
+from pykclient.metrics import (
+    Avg,
+    CumulativeCount,
+    CumulativeSum,
+    Max,
+    Meter,
+    MetricName,
+    Metrics,
+    Rate,
+    Sensor,
+    WindowedCount,
+)
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -41,61 +52,67 @@ GROUP_SUFFIX = "-coordinator-metrics"
 _HOUR_MS = 3_600_000
 
 
-class GroupCoordinatorMetrics:
-    """The metrics of a membership by any protocol. Thread: any."""
+class HeartbeatMetrics:
+    """The metrics of a membership in any group. Thread: any."""
 
-    __slots__ = ("_metrics", "failed_rebalance", "heartbeat", "successful_rebalance")
-
-    def __init__(self, metrics: Metrics, membership: Membership) -> None:
-        group = METRIC_PREFIX + GROUP_SUFFIX
+    def __init__(self, metrics: Metrics, group: str, membership: Membership) -> None:
         self._metrics = metrics
+        self._group = group
         self.heartbeat = metrics.sensor("heartbeat-latency")
         self.heartbeat.add(
-            metrics.metric_name("heartbeat-response-time-max", group, "The longest wait for an answer to a heartbeat"),
-            Max(),
+            self._name("heartbeat-response-time-max", "The longest wait for an answer to a heartbeat"), Max()
         )
         self.heartbeat.add(_meter(metrics, group, "heartbeat", "heartbeats"))
-
-        rebalance = "for a rebalance until it succeeded, failed attempts included"
-        self.successful_rebalance = _latency(metrics, group, "rebalance-latency", "rebalance-latency", rebalance)
-        self.successful_rebalance.add(
-            metrics.metric_name("rebalance-latency-total", group, "All time spent in rebalances that succeeded"),
-            CumulativeSum(),
-        )
-        self.successful_rebalance.add(
-            metrics.metric_name("rebalance-total", group, "How many rebalances succeeded"), CumulativeCount()
-        )
-        self.successful_rebalance.add(
-            metrics.metric_name("rebalance-rate-per-hour", group, "How many rebalances succeed in an hour"),
-            Rate(WindowedCount(), _HOUR_MS),
-        )
-        self.failed_rebalance = metrics.sensor("failed-rebalance")
-        self.failed_rebalance.add(
-            metrics.metric_name("failed-rebalance-total", group, "How many attempts to rebalance failed"),
-            CumulativeCount(),
-        )
-        self.failed_rebalance.add(
-            metrics.metric_name("failed-rebalance-rate-per-hour", group, "How many attempts fail in an hour"),
-            Rate(WindowedCount(), _HOUR_MS),
-        )
         metrics.add_metric(
-            metrics.metric_name("last-rebalance-seconds-ago", group, "Since the last rebalance succeeded; -1 before"),
-            lambda _config, now_ms: _seconds_since(membership.last_rebalance_end_ms, now_ms),
-        )
-        metrics.add_metric(
-            metrics.metric_name("last-heartbeat-seconds-ago", group, "Since the last heartbeat was sent; -1 before"),
+            self._name("last-heartbeat-seconds-ago", "Since the last heartbeat was sent; -1 before"),
             lambda _config, now_ms: _seconds_since(membership.last_send_ms, now_ms),
         )
+
+    def _name(self, name: str, description: str) -> MetricName:
+        return self._metrics.metric_name(name, self._group, description)
+
+    def _count_rebalances(self, sensor: Sensor, name: str, total: str, per_hour: str) -> None:
+        """Add the number of rebalances, in total and within an hour."""
+        sensor.add(self._name(f"{name}-total", total), CumulativeCount())
+        sensor.add(self._name(f"{name}-rate-per-hour", per_hour), Rate(WindowedCount(), _HOUR_MS))
 
     def name_member(self, member_id: str) -> None:
         """Set the member id in each push of metrics, including the last one, after leaving."""
         self._metrics.update_labels(group_member_id=member_id)
 
 
+class GroupCoordinatorMetrics(HeartbeatMetrics):
+    """The metrics of a membership in a consumer group, by any protocol. Thread: any."""
+
+    def __init__(self, metrics: Metrics, membership: Membership) -> None:
+        group = METRIC_PREFIX + GROUP_SUFFIX
+        super().__init__(metrics, group, membership)
+        rebalance = "for a rebalance until it succeeded, failed attempts included"
+        self.successful_rebalance = _latency(metrics, group, "rebalance-latency", "rebalance-latency", rebalance)
+        self.successful_rebalance.add(
+            self._name("rebalance-latency-total", "All time spent in rebalances that succeeded"), CumulativeSum()
+        )
+        self._count_rebalances(
+            self.successful_rebalance,
+            "rebalance",
+            "How many rebalances succeeded",
+            "How many rebalances succeed in an hour",
+        )
+        self.failed_rebalance = metrics.sensor("failed-rebalance")
+        self._count_rebalances(
+            self.failed_rebalance,
+            "failed-rebalance",
+            "How many attempts to rebalance failed",
+            "How many attempts fail in an hour",
+        )
+        metrics.add_metric(
+            self._name("last-rebalance-seconds-ago", "Since the last rebalance succeeded; -1 before"),
+            lambda _config, now_ms: _seconds_since(membership.last_rebalance_end_ms, now_ms),
+        )
+
+
 class ClassicMemberMetrics(GroupCoordinatorMetrics):
     """The metrics of a membership by the classic protocol. Thread: any."""
-
-    __slots__ = ("join", "sync")
 
     def __init__(self, metrics: Metrics, membership: Membership) -> None:
         super().__init__(metrics, membership)
@@ -109,8 +126,6 @@ class ClassicMemberMetrics(GroupCoordinatorMetrics):
 class ConsumerCoordinatorMetrics:
     """The additional metrics of consumers. Thread: any."""
 
-    __slots__ = ("commit",)
-
     def __init__(self, metrics: Metrics, num_assigned_partitions: Callable[[], int]) -> None:
         group = METRIC_PREFIX + GROUP_SUFFIX
         self.commit = _latency(metrics, group, "commit-latency", "commit-latency", "for a commit")
@@ -123,8 +138,6 @@ class ConsumerCoordinatorMetrics:
 
 class RebalanceCallbackMetrics:
     """The latencies of the application's rebalance listener. Thread: application."""
-
-    __slots__ = ("assigned", "lost", "revoked")
 
     def __init__(self, metrics: Metrics) -> None:
         group = METRIC_PREFIX + GROUP_SUFFIX

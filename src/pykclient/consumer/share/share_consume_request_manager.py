@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
+from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
 from pykclient.consumer.share.acknowledgements import Acknowledgements, AcknowledgeOperation, NodeAcknowledgements
 from pykclient.consumer.share.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT, ShareCompletedFetch
-from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
 from pykclient.errors import (
     AuthenticationError,
     DisconnectError,
@@ -217,8 +217,8 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.consumer_metrics import ShareFetchMetricsManager
     from pykclient.consumer.share.share_fetch import ShareFetchBuffer, ShareFetchConfig
-    from pykclient.consumer.share.share_metrics import ShareFetchMetricsManager
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientResponse
@@ -576,7 +576,7 @@ class ShareConsumeRequestManager:
             return
         lock_timeout_ms = body.acquisition_lock_timeout_ms or None
         partitions = self._by_name(body)
-        aggregator = ShareFetchMetricsAggregator(self._metrics, [tip.topic_partition for tip in partitions])
+        aggregator = FetchMetricsAggregator(self._metrics, [tip.topic_partition for tip in partitions])
         moved: dict[TopicPartition, LeaderIdAndEpoch] = {}
         has_errors = has_records = False
         for tip, data in partitions.items():
@@ -600,7 +600,7 @@ class ShareConsumeRequestManager:
             self._is_fetching = False
         elif has_errors:
             self._let_rest(node.id)
-        self._metrics.record_latency(response.destination, response.request_latency_ms)
+        self._metrics.record_latency(response.destination, response.request_latency_ms, response.received_ms)
 
     def _buffer_data(
         self,
@@ -609,7 +609,7 @@ class ShareConsumeRequestManager:
         data: ShareFetchResponse.PartitionData,
         lock_timeout_ms: int | None,
         lock_end_ms: int,
-        aggregator: ShareFetchMetricsAggregator,
+        aggregator: FetchMetricsAggregator,
     ) -> None:
         if self._is_closing:
             return  # the end of the session releases the records

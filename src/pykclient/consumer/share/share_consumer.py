@@ -13,16 +13,15 @@ from pykclient.clock import FOREVER_MS, Timer
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.application_driver import (
     ApplicationCall,
-    ApplicationDriver,
-    NetworkClientDelegate,
     Round,
     Steps,
     Transmit,
     Wait,
     client_instance_id,
 )
-from pykclient.consumer.consumer_face import ThreadGuard
+from pykclient.consumer.consumer_components import Closing, CommonComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
+from pykclient.consumer.consumer_metrics import PollMetrics, ShareFetchMetricsManager
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
 from pykclient.consumer.fetch_collector import Deserializers
 from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
@@ -30,17 +29,14 @@ from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowled
 from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
 from pykclient.consumer.share.share_coordinator import ShareCoordinator
 from pykclient.consumer.share.share_fetch import ShareFetch, ShareFetchBuffer, ShareFetchConfig
-from pykclient.consumer.share.share_metrics import KafkaShareConsumerMetrics, ShareFetchMetricsManager
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
-from pykclient.log_context import LogContext
-from pykclient.metrics import MetricConfig, Metrics, register_app_info
+from pykclient.metrics import register_app_info
 from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.failures import principal_of, raise_if_of_signal_handler
-from pykclient.serialization import BYTES, deserializer_for
+from pykclient.serialization import BYTES
 from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,11 +55,14 @@ _BACKOFF_JITTER = 0.2
 _sequence = itertools.count(1)
 
 
-class ShareConsumerComponents:
+class ShareConsumerComponents(CommonComponents):
     """The parts of a share consumer by name.
 
     Creates ``client`` unless ``kafka_client`` is given. Thread: application.
     """
+
+    client_class = "KafkaShareConsumer"
+    config: ShareConsumerConfig
 
     def __init__(
         self,
@@ -73,26 +72,14 @@ class ShareConsumerComponents:
         metadata: ConsumerMetadata | None = None,
         subscriptions: SubscriptionState | None = None,
     ) -> None:
-        self.config = config
-        self.environment = environment
-        self.clock = environment.clock
         group_id = config["group.id"]
         if group_id is None or not group_id.strip():
             raise InvalidGroupIdError("a share consumer needs a group.id: the name of its share group")
         self.group_id: str = group_id
-        self.client_id: str = config["client.id"] or f"consumer-{group_id}-{next(_sequence)}"
-        self.log_context = LogContext(
-            f"[ShareConsumer client_id={self.client_id} group_id={group_id}] ", principal_of(config)
-        )
-        # Whatever can fail because of a wrong configuration comes before whatever must be closed.
-        self.key_deserializer = deserializer_for(config["key.deserializer"], "key.deserializer")
-        self.value_deserializer = deserializer_for(config["value.deserializer"], "value.deserializer")
+        self.client_id = config["client.id"] or f"consumer-{group_id}-{next(_sequence)}"
+        super().__init__(config, environment, f"[ShareConsumer client_id={self.client_id} group_id={group_id}] ")
         rng = environment.new_rng()
-        self.metrics = Metrics(
-            MetricConfig.of(config, self.client_id, config.metrics_context("kafka.consumer")),
-            config.configured_instances("metric.reporters", method="init"),
-            self.clock,
-        )
+        self.metrics = self._new_metrics()
         try:
             self._put_together(rng, kafka_client, metadata, subscriptions)
         except BaseException:
@@ -112,32 +99,7 @@ class ShareConsumerComponents:
         self.subscriptions = subscriptions or SubscriptionState(self.log_context, AutoOffsetResetStrategy.NONE)
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
-        if kafka_client is None:
-            from pykclient.consumer.consumer_components import consumer_network_client
-
-            kafka_client = consumer_network_client(
-                config,
-                self.client_id,
-                self.metrics,
-                self.log_context,
-                ApiVersions(),
-                self.metadata,
-                fetch_metrics.throttle_time_sensor,
-                environment,
-                rng,
-            )
-        self.client = NetworkClientDelegate(
-            kafka_client,
-            clock,
-            config["retry.backoff.ms"],
-            config["request.timeout.ms"],
-            config["heartbeat.interval.ms"],
-            environment,
-        )
-        self.guard = ThreadGuard(environment, "KafkaShareConsumer")
-        self.driver = ApplicationDriver(
-            self.client, self.metadata, clock, self.guard.application_code, config["retry.backoff.ms"]
-        )
+        self._connect(kafka_client, ApiVersions(), fetch_metrics.throttle_time_sensor, rng)
         backoff = ExponentialBackoff(
             config["retry.backoff.ms"], _BACKOFF_EXP_BASE, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng
         )
@@ -169,7 +131,7 @@ class ShareConsumerComponents:
             self.coordinator.membership.member_id,
         )
         self.client.managers.add(self.requests)
-        self.consumer_metrics = KafkaShareConsumerMetrics(self.metrics)
+        self.consumer_metrics = PollMetrics(self.metrics, "consumer-share-metrics")
         register_app_info(self.metrics)
 
 
@@ -209,7 +171,7 @@ class ShareConsumer:
         self._waiting: deque[ConsumerRecord[Any, Any]] = deque()  # records of the last poll that wait for a loop
         self._callback: AcknowledgementCommitCallback | None = None
         self._is_calling_back = False
-        self._closed: set[str] = set()  # the closed parts, for a close() after an interrupted one
+        self._closing = Closing(self._log)
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -550,27 +512,15 @@ class ShareConsumer:
         """
         self._driver.disable_wakeups()
         timer = Timer(self._clock, min(timeout_ms, self._request_timeout_ms))
-        failures: list[Exception] = []
-        yield from self._attempt_steps("the share sessions", self._close_sessions(timer), failures)
-        yield from self._attempt_steps("the coordinator", self._coordinator.close(timer), failures)
-        yield from self._attempt_steps("the callbacks", self.run_callbacks(), failures)
-        self._attempt("the metrics", self.components.metrics.close, failures)
-        self._attempt("the network client", self._client.close, failures)
-        for what in ("key_deserializer", "value_deserializer"):
-            close = getattr(getattr(self.components, what), "close", None)
-            if callable(close):
-                self._attempt(f"the {what}", close, failures)
+        closing = self._closing
+        yield from closing.attempt_steps("the share sessions", self._close_sessions(timer))
+        yield from closing.attempt_steps("the coordinator", self._coordinator.close(timer))
+        yield from closing.attempt_steps("the callbacks", self.run_callbacks())
+        closing.attempt_rest(self.components)
         self._buffer.clear()
         self._waiting.clear()
         self._log.debug("Closed")
-        if not failures:
-            return None
-        failure = failures[0]
-        if isinstance(failure, KafkaError):
-            return failure
-        wrapped = KafkaError(f"closing the consumer failed: {failure!r}")
-        wrapped.__cause__ = failure
-        return wrapped
+        return closing.failure
 
     def _close_sessions(self, timer: Timer) -> Steps[None]:
         """Send the acknowledgements that the application has made, and release all other records."""
@@ -578,28 +528,6 @@ class ShareConsumer:
             futures = self._requests.close_sessions(self._fetch.take_acknowledged(), timer.remaining_ms)
         if not (yield Wait(timer, lambda: all(future.is_done for future in futures), wakeup=False)):
             self._log.warning("Closing before all brokers have answered; the locks of the records expire")
-
-    def _attempt(self, what: str, close: Callable[[], object], failures: list[Exception]) -> None:
-        if what in self._closed:
-            return
-        try:
-            close()
-        except Exception as error:  # noqa: BLE001 - all else must be closed first
-            raise_if_of_signal_handler(error)
-            self._log.error("Closing %s failed: %r", what, error)
-            failures.append(error)
-        self._closed.add(what)
-
-    def _attempt_steps(self, what: str, close: Steps[None], failures: list[Exception]) -> Steps[None]:
-        if what in self._closed:
-            return
-        try:
-            yield from close
-        except Exception as error:  # noqa: BLE001 - all else must be closed first
-            raise_if_of_signal_handler(error)
-            self._log.error("Closing %s failed: %r", what, error)
-            failures.append(error)
-        self._closed.add(what)
 
     def abandon(self) -> None:
         """Release the thread and sockets of a consumer that was never closed. Takes no locks."""

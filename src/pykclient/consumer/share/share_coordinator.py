@@ -24,8 +24,7 @@ from pykclient.consumer.coordinator.consumer_membership import (
     SentFields,
 )
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
-from pykclient.consumer.coordinator.group_member import names
-from pykclient.consumer.share.share_metrics import ShareCoordinatorMetrics
+from pykclient.consumer.coordinator.group_member import GROUP_SUFFIX, HeartbeatMetrics, names
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
@@ -42,12 +41,26 @@ if TYPE_CHECKING:
     from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.coordinator.consumer_membership import Beat
-    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
     from pykclient.consumer.subscription_state import SubscriptionState
     from pykclient.errors import KafkaError
     from pykclient.log_context import LogContext
     from pykclient.metrics import Metrics
     from pykclient.network.exponential_backoff import ExponentialBackoff
+
+
+class ShareCoordinatorMetrics(HeartbeatMetrics):
+    """The metrics of a membership in a share group. Thread: any."""
+
+    def __init__(self, metrics: Metrics, membership: Membership) -> None:
+        super().__init__(metrics, "consumer-share" + GROUP_SUFFIX, membership)
+        self.rebalance = metrics.sensor("rebalance-latency")
+        self._count_rebalances(
+            self.rebalance,
+            "rebalance",
+            "How many new assignments were applied",
+            "How many new assignments are applied in an hour",
+        )
 
 
 class ShareMembershipManager:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pykclient.clock import Clock
     from pykclient.config.abstract_config import AbstractConfig
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
     from pykclient.consumer.fetch_collector import Deserializers
-    from pykclient.consumer.share.share_metrics import ShareFetchMetricsAggregator
     from pykclient.log_context import LogContext
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse
     from pykclient.record.memory_records import AnyRecordBatch
@@ -360,7 +360,7 @@ class ShareCompletedFetch:
         partition_data: ShareFetchResponse.PartitionData,
         lock_timeout_ms: int | None,
         lock_end_ms: int,
-        metric_aggregator: ShareFetchMetricsAggregator,
+        metric_aggregator: FetchMetricsAggregator,
     ) -> None:
         self.node_id = node_id
         self.partition = partition
