@@ -12,7 +12,7 @@ from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate, UnsentRequest
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.coordinator import classic_rebalance
-from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
+from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
 from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator, HeartbeatThread
 from pykclient.consumer.coordinator.group_member import CoordinatedConsumer
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
@@ -154,10 +154,10 @@ class GroupHarness:
         return self.threads[-1]
 
     @property
-    def member(self) -> ClassicMember:
+    def member(self) -> ClassicMembershipManager:
         """The managers of a membership by the classic protocol."""
         member = self.coordinator.member
-        assert isinstance(member, ClassicMember)
+        assert isinstance(member, ClassicMembershipManager)
         return member
 
     @property

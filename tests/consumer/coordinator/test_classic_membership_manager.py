@@ -63,7 +63,7 @@ class Rebalance:
         self.group.find_coordinator()
         self.clock = self.group.clock
         self.coordinator = self.group.coordinator
-        self.manager: ClassicMembershipManager = self.group.member.rebalance
+        self.manager: ClassicMembershipManager = self.group.member
         self.told = self.group.listener.told
 
     @property

@@ -26,8 +26,8 @@ from pykclient.consumer.coordinator.membership import (
     UNJOINED,
     Generation,
     GroupRebalanceConfig,
+    Membership,
     MemberState,
-    SignalledState,
     fenced_error,
     move,
 )
@@ -148,7 +148,7 @@ SESSION_EXPIRED = "session expired"
 POLL_EXPIRED = "poll expired"
 
 
-class ClassicMembership(SignalledState):
+class ClassicMembership(Membership):
     """State, generation, the need to rejoin, and the heartbeat's timers. Thread: any."""
 
     def __init__(
@@ -160,17 +160,15 @@ class ClassicMembership(SignalledState):
     ) -> None:
         super().__init__(clock)
         self._log = log_context.logger(__name__)
-        # The lock of SignalledState guards all below.
+        # The lock of Membership guards all below.
         self.heartbeat = Heartbeat(config, clock, retry_backoff)
         self.state: MemberState = UNJOINED
         self._generation = NO_GENERATION
-        self._rejoin_needed = True
-        self._rejoin_reason = ""
-        self._needs_join_prepare = True
-        self._lost_because: str | None = None
-        self._lost_generation: int | None = None
+        self.rejoin_needed = True
+        self.rejoin_reason = ""
+        #: True if ``take_join_prepare`` would return True.
+        self.needs_join_prepare = True
         self._last_rebalance_start_ms: int | None = None
-        self._last_rebalance_end_ms: int | None = None
 
     # --- queries: single reads, which need no lock -------------------------------------------------------------------
 
@@ -182,28 +180,6 @@ class ClassicMembership(SignalledState):
     @property
     def member_id(self) -> str:
         return self._generation.member_id
-
-    @property
-    def rejoin_needed(self) -> bool:
-        return self._rejoin_needed
-
-    @property
-    def rejoin_reason(self) -> str:
-        return self._rejoin_reason
-
-    @property
-    def lost_because(self) -> str | None:
-        """The reason why the last membership ended, unless the application ended it."""
-        return self._lost_because
-
-    @property
-    def lost_generation(self) -> int | None:
-        """The generation in which the last membership ended, unless the application ended it."""
-        return self._lost_generation
-
-    @property
-    def last_rebalance_end_ms(self) -> int | None:
-        return self._last_rebalance_end_ms
 
     @property
     def last_poll_ms(self) -> int:
@@ -242,18 +218,13 @@ class ClassicMembership(SignalledState):
     def take_join_prepare(self) -> bool:
         """Return whether the application must prepare for a join. The next call returns False."""
         with self._lock:
-            needed = self._needs_join_prepare
-            self._needs_join_prepare = False
+            needed = self.needs_join_prepare
+            self.needs_join_prepare = False
             return needed
-
-    @property
-    def needs_join_prepare(self) -> bool:
-        """True if ``take_join_prepare`` would return True."""
-        return self._needs_join_prepare
 
     def need_join_prepare(self) -> None:
         with self._lock:
-            self._needs_join_prepare = True
+            self.needs_join_prepare = True
 
     def begin_rebalance(self) -> tuple[Generation, str]:
         """Start a rebalance; return the generation and reason for JoinGroup."""
@@ -261,7 +232,7 @@ class ClassicMembership(SignalledState):
             self.state = move(self.state, PREPARING_REBALANCE)
             if self._last_rebalance_start_ms is None:  # failed attempts belong to the same rebalance
                 self._last_rebalance_start_ms = self._clock.now_ms()
-            return self._generation, self._rejoin_reason
+            return self._generation, self.rejoin_reason
 
     def joined(self, generation: Generation) -> bool:
         """Process the JoinGroup response. Return False if the application has left the group meanwhile."""
@@ -289,10 +260,10 @@ class ClassicMembership(SignalledState):
             if self._generation != sent or self.state is not COMPLETING_REBALANCE:
                 return False, 0
             self.state = move(self.state, STABLE)
-            self._rejoin_reason = ""
-            self._rejoin_needed = False
-            self._lost_because = self._lost_generation = None
-            end_ms = self._last_rebalance_end_ms = self._clock.now_ms()
+            self.rejoin_reason = ""
+            self.rejoin_needed = False
+            self.lost_because = self.lost_generation = None
+            end_ms = self.last_rebalance_end_ms = self._clock.now_ms()
             start_ms = end_ms if self._last_rebalance_start_ms is None else self._last_rebalance_start_ms
             self._last_rebalance_start_ms = None
             return True, end_ms - start_ms
@@ -300,13 +271,13 @@ class ClassicMembership(SignalledState):
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Join again in the next poll. The coordinator gets ``short_reason`` (KIP-800), the log the full one."""
         with self._lock:
-            self._rejoin_reason = short_reason
-            self._rejoin_needed = True
+            self.rejoin_reason = short_reason
+            self.rejoin_needed = True
         self._log.info("Rejoining the group: %s", full_reason or short_reason)
 
     def request_rejoin_if_necessary(self, short_reason: str, full_reason: str) -> None:
         """Do the same as ``request_rejoin``, unless a rejoin is already needed."""
-        if not self._rejoin_needed:
+        if not self.rejoin_needed:
             self.request_rejoin(short_reason, full_reason)
 
     def request_rejoin_if_stable(self, short_reason: str) -> bool:
@@ -314,8 +285,8 @@ class ClassicMembership(SignalledState):
         with self._lock:
             if self.state is not STABLE:
                 return False
-            self._rejoin_reason = short_reason
-            self._rejoin_needed = True
+            self.rejoin_reason = short_reason
+            self.rejoin_needed = True
         self._log.info("Rejoining the group: %s", short_reason)
         return True
 
@@ -353,14 +324,14 @@ class ClassicMembership(SignalledState):
     def _reset(self, reason: str, reset_member_id: bool, lost_because: str | None) -> None:
         self.state = move(self.state, UNJOINED)
         if lost_because is not None:
-            self._lost_because = lost_because
-            self._lost_generation = self._generation.generation_id
+            self.lost_because = lost_because
+            self.lost_generation = self._generation.generation_id
         # Keep a member id that may be valid: a new member would have to wait for its old id's session to expire.
         member_id = NO_GENERATION.member_id if reset_member_id else self._generation.member_id
         self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
-        self._rejoin_reason = reason
-        self._rejoin_needed = True
-        self._needs_join_prepare = True
+        self.rejoin_reason = reason
+        self.rejoin_needed = True
+        self.needs_join_prepare = True
 
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 

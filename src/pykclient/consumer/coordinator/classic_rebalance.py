@@ -11,7 +11,7 @@ newest known one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,6 @@ from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import (
     NOTHING,
     ApplicationCall,
-    ApplicationEvents,
     PollResult,
     Steps,
     UnsentRequest,
@@ -32,6 +31,7 @@ from pykclient.consumer.coordinator.coordinator_request_manager import handled
 from pykclient.consumer.coordinator.group_member import (
     ClassicMemberMetrics,
     CoordinatedConsumer,
+    GroupMember,
     RebalanceListenerInvoker,
     moved,
     names,
@@ -82,16 +82,12 @@ from pykclient.protocol.wire import BytesLike, Reader, Writer
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
+    from pykclient.consumer.application_driver import RequestFuture
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
-    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.log_context import LogContext
-    from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.network.metadata import Cluster, Metadata
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
 
@@ -590,45 +586,40 @@ class UnjoinedGroupError(RetriableError):
     """The member left the group while JoinGroup was in flight."""
 
 
-class ClassicMembershipManager:
-    """Runs rebalances of the classic protocol, in the steps of ``membership``.
+class ClassicMembershipManager(GroupMember):
+    """A member that joins by JoinGroup and SyncGroup: its rebalances, in the steps of ``membership``.
 
     Only ``advance`` begins a rebalance, so that it begins inside of ``poll()`` of the application, before that looks
     for records. Thread: application.
     """
 
-    runs_in_background = False
-    pending = True
+    membership: ClassicMembership
 
-    def __init__(
-        self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
-        client: NetworkClientDelegate,
-        membership: ClassicMembership,
-        coordinator: CoordinatorRequestManager,
-        commits: CommitRequestManager,
-        metadata: Metadata,
-        clock: Clock,
-        retry_backoff: ExponentialBackoff,
-        sensors: ClassicMemberMetrics,
-        protocol: ConsumerGroupProtocol,
-        events: ApplicationEvents,
-        joined_after_leaving: Callable[[str], None],
-    ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
-        self._client = client
-        self._membership = membership
-        self._coordinator = coordinator
+    def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
+        super().__init__(context)
         self._commits = commits
-        self._metadata = metadata
-        self._clock = clock
-        self._retry_backoff = retry_backoff
-        self._sensors = sensors
-        self._protocol = protocol
-        self._events = events
-        self._joined_after_leaving = joined_after_leaving
+        config, log_context, lookup = context.config, context.log_context, context.lookup
+        self.membership = membership
+        self._client = context.client
+        self._retry_backoff = context.retry_backoff
+        self._sensors = ClassicMemberMetrics(context.metrics, membership)
+        self.protocol = ConsumerGroupProtocol(
+            config, log_context, membership, commits, context.consumer, context.listeners
+        )
+        self.leaving = LeaveGroupRequestManager(
+            config,
+            log_context,
+            membership,
+            lookup,
+            context.clock,
+            context.retry_backoff,
+            lambda: self.is_joining,
+            lambda: self.is_join_in_flight,
+        )
+        self.heartbeats = HeartbeatRequestManager(
+            config, log_context, membership, lookup, self._sensors.heartbeat, self.leaving, context.client
+        )
+        self.managers = (self, self.heartbeats, self.leaving)
         self._step = RESTING
         self._failure: Exception | None = None  # for the application
         self._fresh_after: int | None = None  # the version of the metadata that a newer one is awaited for
@@ -637,12 +628,61 @@ class ClassicMembershipManager:
         self._must_revoke = False
         self._offered: Sequence[tuple[str, bytes]] = ()
         self._failures = 0
-        self._next_join_ms = clock.now_ms()
+        self._next_join_ms = context.clock.now_ms()
         self._generation: Generation | None = None  # of the rebalance in progress
         self._rebalance: _Rebalance | None = None  # the one in progress, with all its attempts
         self._is_leader = False
         self._assignments: Mapping[str, bytes] = {}  # by the leader
         self._assignment = b""  # of this member
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member's place in the group, as of the last completed join."""
+        return self.protocol.group_metadata
+
+    def check_subscription(self) -> None:
+        """Raise IllegalStateError if there are no assignors."""
+        self.protocol.check_assignors()
+
+    def check_broker_pattern(self) -> None:
+        """Raise IllegalArgumentError: with this protocol, members match patterns."""
+        raise IllegalArgumentError(
+            "the brokers match patterns only with group.protocol=consumer; set that, or subscribe to re.compile(...), "
+            "which the client matches"
+        )
+
+    def metadata_updated(self) -> None:
+        """Process metadata that arrived since the last call."""
+        self.protocol.metadata_updated()
+
+    def update_pattern_subscription(self, cluster: Cluster) -> None:
+        """Subscribe to the topics that match the pattern now."""
+        self.protocol.update_pattern_subscription(cluster)
+
+    # --- each poll ---------------------------------------------------------------------------------------------------
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the membership, once; joining starts the heartbeats again."""
+        failure, self.heartbeats.failure = self.heartbeats.failure, None
+        if failure is not None:
+            self.heartbeat_thread_failed(failure)
+            raise failure
+
+    def polled(self, now_ms: int, call_ms: int) -> None:
+        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
+        if self.membership.poll_heartbeat(now_ms, call_ms):
+            self.heartbeats.check_soon()
+
+    def heartbeat_thread_failed(self, failure: Exception) -> None:
+        """Join again, as the coordinator may have removed this member meanwhile."""
+        self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {failure}")
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """True if this member must join, or complete a join in progress."""
+        if not self._subscriptions.is_auto_assigned:
+            return False
+        return self._step is not RESTING or self.protocol.rejoin_needed()
 
     # --- for the application's poll ----------------------------------------------------------------------------------
 
@@ -655,11 +695,6 @@ class ClassicMembershipManager:
     def is_join_in_flight(self) -> bool:
         """True while JoinGroup is in flight."""
         return self._step is JOINING
-
-    @property
-    def is_pending(self) -> bool:
-        """True between the beginning and the end of a rebalance."""
-        return self._step is not RESTING
 
     @property
     def needs_application(self) -> bool:
@@ -676,7 +711,7 @@ class ClassicMembershipManager:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        if self._step is RESTING and self._protocol.needs_fresh_metadata:
+        if self._step is RESTING and self.protocol.needs_fresh_metadata:
             # Members see a new topic at different times, and each would rebalance the group. Checking the metadata
             # first makes one rebalance enough. It must have been matched once before joining anyway.
             if self._metadata.time_to_allow_update(now_ms) == 0:
@@ -684,35 +719,51 @@ class ClassicMembershipManager:
             self._await_fresh_metadata(now_ms)
             self._move(REFRESHING)
         if self._step is RESTING or (self._step is REFRESHING and self._has_fresh_metadata()):
-            self._protocol.metadata_updated()
+            self.protocol.metadata_updated()
             self._begin(now_ms)
-        if self._step.needs_application and not self._events:
+        if self._step.needs_application and not self.events:
             # Also again, if an exception has interrupted them.
             if self._step is PREPARING:
-                self._events.add(self._prepare())
+                self.events.add(self._prepare())
             elif self._step is DISTRIBUTING:
-                self._events.add(self._distribute())
+                self.events.add(self._distribute())
             elif self._step is ASSIGNING:
-                self._events.add(self._assign())
+                self.events.add(self._assign())
 
     def _begin(self, now_ms: int) -> None:
         if self._rebalance is None:
-            reason = self._membership.rejoin_reason or "this member is new"
-            self._rebalance = _Rebalance(now_ms, reason, frozenset(self._protocol.owned))
+            reason = self.membership.rejoin_reason or "this member is new"
+            self._rebalance = _Rebalance(now_ms, reason, frozenset(self.protocol.owned))
         # Taken first, so that an application callback that raises is not called again by the next poll().
-        self._must_revoke = self._must_revoke or self._membership.take_join_prepare()
+        self._must_revoke = self._must_revoke or self.membership.take_join_prepare()
         self._commit = self._commits.commit_before_revoke(now_ms) if self._must_revoke else None
         if self._commit is not None:
-            self._protocol.suspend()
+            self.protocol.suspend()
         self._move(PREPARING if self._commit is None else COMMITTING)
 
     def stop(self) -> None:
         """End the rebalance, as the application leaves the group."""
-        self._events.clear()
+        self.events.clear()
         self._failure = self._rebalance = None
         self._must_revoke = False
         if not self.is_joining:  # then the response ends it
             self._move(RESTING)
+
+    def revoke_all(self) -> Steps[None]:
+        """Give up all partitions, as this member is about to leave."""
+        return self.protocol.revoke_all()
+
+    @property
+    def waits_for_others(self) -> bool:
+        """True while the coordinator's own connection may be held up for minutes."""
+        return self.leaving.waits_for_others
+
+    def leave(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
+        """End the membership; send LeaveGroup if this is a member and ``operation`` allows it.
+
+        Return the future of the request, or None without one. Thread: the holder of the I/O lease.
+        """
+        return self.leaving.leave(operation, reason, is_closing=is_closing)
 
     def _move(self, to: RebalanceStep) -> None:
         self._step = step(self._step, to)
@@ -723,8 +774,8 @@ class ClassicMembershipManager:
         must_revoke, self._must_revoke = self._must_revoke, False
         try:
             if must_revoke:
-                yield from self._protocol.revoke(self._membership.generation)
-            self._offered = yield from self._protocol.offers()
+                yield from self.protocol.revoke(self.membership.generation)
+            self._offered = yield from self.protocol.offers()
         except Exception:
             self._move(RESTING)
             raise
@@ -732,27 +783,27 @@ class ClassicMembershipManager:
 
     def _distribute(self) -> Steps[None]:
         try:
-            self._assignments = yield from self._protocol.distribute()
+            self._assignments = yield from self.protocol.distribute()
         except Exception as error:
             self._attempt_failed(error)
             self._failure = None  # raised here
             raise
-        if self._protocol.awaits_topics:
+        if self.protocol.awaits_topics:
             self._await_fresh_metadata(self._clock.now_ms())
         self._move(JOINED)
 
     def _assign(self) -> Steps[None]:
-        generation, state = self._membership.snapshot()
+        generation, state = self.membership.snapshot()
         if generation.is_reset or state is not STABLE:
             # The heartbeat has shown that the membership ended after SyncGroup was answered.
             self._move(RESTING)
             reason = f"{generation} ended in {state} during the rebalance"
-            self._membership.reset_and_rejoin(reason, reset_member_id=True)
+            self.membership.reset_and_rejoin(reason, reset_member_id=True)
             return
-        yield from self._protocol.assigned(generation, self._assignment)
+        yield from self.protocol.assigned(generation, self._assignment)
         # Only now, so that the next poll completes an application callback that was woken up.
         self._failures = 0
-        self._membership.need_join_prepare()
+        self.membership.need_join_prepare()
         self._move(RESTING)
         self._log_rebalance(generation)
 
@@ -761,7 +812,7 @@ class ClassicMembershipManager:
         done, self._rebalance = self._rebalance, None
         if done is None:
             return
-        owned = frozenset(self._protocol.owned)
+        owned = frozenset(self.protocol.owned)
         self._log.info(
             "Rebalanced in %d ms to %s%s: gained %s, gave back %s, has %d partitions. Why: %s",
             self._clock.now_ms() - done.began_ms,
@@ -809,7 +860,7 @@ class ClassicMembershipManager:
             self._attempt_failed(DisconnectError("an exception interrupted the call that was using the connection"))
 
     def _join(self, now_ms: int) -> PollResult:
-        if self._membership.needs_join_prepare:
+        if self.membership.needs_join_prepare:
             self._move(RESTING)  # the membership has ended since, and the application must give up its partitions
             return PollResult(0)
         if now_ms < self._next_join_ms:
@@ -820,9 +871,9 @@ class ClassicMembershipManager:
             self._failure = self._coordinator.take_fatal_error()
             return NOTHING
         config = self._config
-        sent, reason = self._membership.begin_rebalance()
+        sent, reason = self.membership.begin_rebalance()
         self._log.info("Joining the group%s", f": {reason}" if reason else "")
-        builder = group_requests.join_group(config, sent, self._protocol.protocol_type, self._offered, reason)
+        builder = group_requests.join_group(config, sent, self.protocol.protocol_type, self._offered, reason)
         # The coordinator holds the response until all members have joined, or the rebalance timeout has passed.
         timeout_ms = max(
             self._client.default_request_timeout_ms, config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
@@ -860,8 +911,8 @@ class ClassicMembershipManager:
             self._attempt_failed(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
             return PollResult(0)
         if self._is_leader:
-            self._protocol.distributed()
-        builder = group_requests.sync_group(self._config, sent, self._protocol.protocol_type, self._assignments)
+            self.protocol.distributed()
+        builder = group_requests.sync_group(self._config, sent, self.protocol.protocol_type, self._assignments)
         request = UnsentRequest(builder, node)
         synced: RequestFuture[bytes] = handled(
             self._coordinator, request.future, partial(self._handle_sync, sent), self._sensors.sync.record
@@ -876,7 +927,7 @@ class ClassicMembershipManager:
         self._sensors.failed_rebalance.record()
         name = type(error).__name__
         if not isinstance(error, MemberIdRequiredError):  # which has already requested it
-            self._membership.request_rejoin(f"rebalance failed due to {name}", f"the rebalance failed: {name}: {error}")
+            self.membership.request_rejoin(f"rebalance failed due to {name}", f"the rebalance failed: {name}: {error}")
         if isinstance(error, _REJOIN_AT_ONCE):
             return
         if not isinstance(error, RetriableError):
@@ -898,8 +949,8 @@ class ClassicMembershipManager:
             future.raise_error(self._inconsistent(f"is of type {response.protocol_type!r}"))
             return
         generation = Generation(response.generation_id, response.member_id, response.protocol_name)
-        if not self._membership.joined(generation):
-            self._joined_after_leaving(response.member_id)
+        if not self.membership.joined(generation):
+            self.leaving.joined_after_leaving(response.member_id)
             future.raise_error(UnjoinedGroupError("the group was left before the answer to JoinGroup came"))
             return
         is_leader = response.leader == response.member_id
@@ -907,7 +958,7 @@ class ClassicMembershipManager:
         self._sensors.name_member(response.member_id)
         self._generation = generation
         if is_leader:
-            self._protocol.elect(response.protocol_name or "", response.members, response.skip_assignment)
+            self.protocol.elect(response.protocol_name or "", response.members, response.skip_assignment)
         future.complete(response)
 
     def _joined(self, response: JoinGroupResponse) -> None:
@@ -927,10 +978,10 @@ class ClassicMembershipManager:
         log = self._log
         if isinstance(error, errors.MemberIdRequiredError):
             log.debug("The coordinator gave the member id %s to join with", response.member_id)
-            self._membership.member_id_assigned(response.member_id)
+            self.membership.member_id_assigned(response.member_id)
         elif isinstance(error, errors.UnknownMemberIdError):
             reason = "JoinGroup: the coordinator does not know the member id"
-            self._membership.reset_if_unchanged(sent, reason, reset_member_id=True, lost_because=reason)
+            self.membership.reset_if_unchanged(sent, reason, reset_member_id=True, lost_because=reason)
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"JoinGroup: {error}")
         elif isinstance(error, errors.CoordinatorLoadInProgressError):
@@ -971,7 +1022,7 @@ class ClassicMembershipManager:
         if response.protocol_name is not None and response.protocol_name != sent.protocol_name:
             future.raise_error(self._inconsistent(f"uses {response.protocol_name!r}, not {sent.protocol_name!r}"))
             return
-        complete, duration_ms = self._membership.synced(sent)
+        complete, duration_ms = self.membership.synced(sent)
         if not complete:
             # A heartbeat has meanwhile shown that the membership has ended. ILLEGAL_GENERATION makes the member start
             # again at once.
@@ -999,7 +1050,7 @@ class ClassicMembershipManager:
             # After ILLEGAL_GENERATION the coordinator may still know the member id.
             reset_member_id = isinstance(error, errors.UnknownMemberIdError)
             reason = f"SyncGroup: {error}"
-            self._membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)
+            self.membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"SyncGroup: {error}")
         elif isinstance(error, RetriableError):
@@ -1010,10 +1061,10 @@ class ClassicMembershipManager:
         return error
 
     def _other_protocol_type(self, protocol_type: str | None) -> bool:
-        return protocol_type is not None and protocol_type != self._protocol.protocol_type
+        return protocol_type is not None and protocol_type != self.protocol.protocol_type
 
     def _inconsistent(self, what: str) -> errors.InconsistentGroupProtocolError:
-        ours = self._protocol.protocol_type
+        ours = self.protocol.protocol_type
         names = ", ".join(name for name, _ in self._offered)
         return errors.InconsistentGroupProtocolError(
             f"group {self._config.group_id!r} {what}; this member is of type {ours!r} and offers {names or 'nothing'} "
@@ -1025,138 +1076,3 @@ def _unexpected(api: str, error: errors.BrokerError) -> errors.KafkaError:
     wrapped = errors.KafkaError(f"unexpected error in the answer to {api}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-class ClassicMember:
-    """A member that joins by JoinGroup and SyncGroup. Implements GroupMember. Thread: application."""
-
-    def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
-        config, log_context, lookup, clock = context.config, context.log_context, context.lookup, context.clock
-        self.membership = membership
-        self._subscriptions = context.consumer.subscriptions
-        self.events = ApplicationEvents()
-        sensors = ClassicMemberMetrics(context.metrics, membership)
-        self.protocol = ConsumerGroupProtocol(
-            config, log_context, membership, commits, context.consumer, context.listeners
-        )
-        self.leaving = LeaveGroupRequestManager(
-            config,
-            log_context,
-            membership,
-            lookup,
-            clock,
-            context.retry_backoff,
-            lambda: self.rebalance.is_joining,
-            lambda: self.rebalance.is_join_in_flight,
-        )
-        self.rebalance = ClassicMembershipManager(
-            config,
-            log_context,
-            context.client,
-            membership,
-            lookup,
-            commits,
-            context.consumer.metadata,
-            clock,
-            context.retry_backoff,
-            sensors,
-            self.protocol,
-            self.events,
-            self.leaving.joined_after_leaving,
-        )
-        self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, lookup, sensors.heartbeat, self.leaving, context.client
-        )
-        self.managers = (self.rebalance, self.heartbeats, self.leaving)
-
-    @property
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's place in the group, as of the last completed join."""
-        return self.protocol.group_metadata
-
-    def check_subscription(self) -> None:
-        """Raise IllegalStateError if there are no assignors."""
-        self.protocol.check_assignors()
-
-    def check_broker_pattern(self) -> None:
-        """Raise IllegalArgumentError: with this protocol, members match patterns."""
-        raise IllegalArgumentError(
-            "the brokers match patterns only with group.protocol=consumer; set that, or subscribe to re.compile(...), "
-            "which the client matches"
-        )
-
-    def metadata_updated(self) -> None:
-        """Process metadata that arrived since the last call."""
-        self.protocol.metadata_updated()
-
-    def update_pattern_subscription(self, cluster: Cluster) -> None:
-        """Subscribe to the topics that match the pattern now."""
-        self.protocol.update_pattern_subscription(cluster)
-
-    # --- each poll ---------------------------------------------------------------------------------------------------
-
-    def raise_failure(self) -> None:
-        """Raise the error that ended the membership, once; joining starts the heartbeats again."""
-        failure, self.heartbeats.failure = self.heartbeats.failure, None
-        if failure is not None:
-            self.heartbeat_thread_failed(failure)
-            raise failure
-
-    def polled(self, now_ms: int, call_ms: int) -> None:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
-        if self.membership.poll_heartbeat(now_ms, call_ms):
-            self.heartbeats.check_soon()
-
-    def heartbeat_thread_failed(self, failure: Exception) -> None:
-        """Join again, as the coordinator may have removed this member meanwhile."""
-        self.membership.request_rejoin_if_necessary("heartbeats failed", f"heartbeats failed: {failure}")
-
-    @property
-    def needs_coordinator(self) -> bool:
-        """True, because every rebalance begins with JoinGroup."""
-        return True
-
-    @property
-    def is_rebalancing(self) -> bool:
-        """True if this member must join, or complete a join in progress."""
-        if not self._subscriptions.is_auto_assigned:
-            return False
-        return self.rebalance.is_pending or self.protocol.rejoin_needed()
-
-    @property
-    def needs_application(self) -> bool:
-        """True if the application must call ``advance``."""
-        return self.rebalance.needs_application
-
-    def advance(self, now_ms: int) -> None:
-        """Begin a rebalance, or queue the next steps of the application.
-
-        Raises the error of an attempt that no retry will fix; the next call begins another one.
-        """
-        self.rebalance.advance(now_ms)
-
-    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Join again in the next poll."""
-        self.membership.request_rejoin(short_reason, full_reason)
-
-    # --- leaving -----------------------------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """End the rebalance, as the application leaves the group."""
-        self.rebalance.stop()
-
-    def revoke_all(self) -> Steps[None]:
-        """Give up all partitions, as this member is about to leave."""
-        return self.protocol.revoke_all()
-
-    @property
-    def waits_for_others(self) -> bool:
-        """True while the coordinator's own connection may be held up for minutes."""
-        return self.leaving.waits_for_others
-
-    def leave(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
-        """End the membership; send LeaveGroup if this is a member and ``operation`` allows it.
-
-        Return the future of the request, or None without one. Thread: the holder of the I/O lease.
-        """
-        return self.leaving.leave(operation, reason, is_closing=is_closing)

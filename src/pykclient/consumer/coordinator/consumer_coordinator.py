@@ -75,10 +75,10 @@ def new_member(
         membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
         return NewMember(membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits))
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
-    from pykclient.consumer.coordinator.classic_rebalance import ClassicMember
+    from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
 
     classic = ClassicMembership(config, log_context, clock, retry_backoff)
-    return NewMember(classic, lambda context, commits: ClassicMember(context, classic, commits))
+    return NewMember(classic, lambda context, commits: ClassicMembershipManager(context, classic, commits))
 
 
 HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"

@@ -21,8 +21,8 @@ from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.membership import (
     NO_GENERATION,
     Generation,
+    Membership,
     MemberState,
-    SignalledState,
     fenced_error,
 )
 from pykclient.consumer.values import GroupMembershipOperation
@@ -151,8 +151,8 @@ class Beat(NamedTuple):
         return self.member_epoch < JOIN_GROUP_EPOCH
 
 
-class ConsumerMembership(SignalledState):
-    """State, member epoch, target and current assignment, and the heartbeat's timers. Implements Membership.
+class ConsumerMembership(Membership):
+    """State, member epoch, target and current assignment, and the heartbeat's timers.
 
     Each time that the member joins or ends its membership, its ``incarnation`` rises: responses and steps of the
     application that belong to an earlier one are dropped. Thread: any.
@@ -172,17 +172,21 @@ class ConsumerMembership(SignalledState):
         self._retry_backoff = retry_backoff
         #: Chosen once for the life of the consumer (KIP-1082).
         self.member_id = _new_member_id(rng)
-        # The lock of SignalledState guards all below.
+        # The lock of Membership guards all below.
         self.state: MemberState = UNSUBSCRIBED
-        self._incarnation = 0
+        #: A number that rises with each join and each end of a membership.
+        self.incarnation = 0
         self._epoch = JOIN_GROUP_EPOCH
-        self._last_generation = NO_GENERATION
-        self._target = NO_ASSIGNMENT
-        self._owned = NO_ASSIGNMENT
-        self._failure: KafkaError | None = None
-        self._lost_because: str | None = None
-        self._lost_generation: int | None = None
-        self._lost_in_rebalance = False
+        #: The epoch and id of the current membership, or of the previous one until the member has rejoined.
+        #: NO_GENERATION before the first membership, and after the application has left the group. A member that was
+        #: fenced must not offer NO_GENERATION for offsets in a transaction: brokers do not check those at all.
+        self.last_generation = NO_GENERATION
+        #: The assignment that the coordinator wants this member to have, and the one that the application has.
+        self.target = self.owned = NO_ASSIGNMENT
+        #: The error that led to FATAL.
+        self.failure: KafkaError | None = None
+        #: True if the last membership ended before the member had reached its target assignment.
+        self.lost_in_rebalance = False
         self._leaves_for_good = False  # a static member that gives its instance id up
         self._last_poll_ms = clock.now_ms()
         self._poll_end_ms = self._last_poll_ms + config.rebalance_timeout_ms
@@ -194,7 +198,6 @@ class ConsumerMembership(SignalledState):
         self._due_ms = 0  # the next heartbeat, if it is not due at once
         self._not_before_ms = 0  # the end of the backoff
         self._rebalance_start_ms: int | None = None
-        self._rebalance_end_ms: int | None = None
 
     # --- queries; single reads need no lock --------------------------------------------------------------------------
 
@@ -208,15 +211,6 @@ class ConsumerMembership(SignalledState):
         if self._epoch <= JOIN_GROUP_EPOCH:
             return NO_GENERATION
         return Generation(self._epoch, self.member_id, None)
-
-    @property
-    def last_generation(self) -> Generation:
-        """The epoch and id of the current membership, or of the previous one until the member has rejoined.
-
-        NO_GENERATION before the first membership, and after the application has left the group. A member that was
-        fenced must not offer NO_GENERATION for offsets in a transaction: brokers do not check those at all.
-        """
-        return self._last_generation
 
     def generation_if_stable(self) -> Generation | None:
         """Return the member's epoch and id, with which it may commit at any time; None outside the group."""
@@ -238,31 +232,6 @@ class ConsumerMembership(SignalledState):
         return False
 
     @property
-    def lost_because(self) -> str | None:
-        """The reason why the last membership ended, unless the application ended it."""
-        return self._lost_because
-
-    @property
-    def lost_generation(self) -> int | None:
-        """The member epoch in which the last membership ended, unless the application ended it."""
-        return self._lost_generation
-
-    @property
-    def lost_in_rebalance(self) -> bool:
-        """True if the last membership ended before the member had reached its target assignment."""
-        return self._lost_in_rebalance
-
-    @property
-    def failure(self) -> KafkaError | None:
-        """The error that led to FATAL."""
-        return self._failure
-
-    @property
-    def last_rebalance_end_ms(self) -> int | None:
-        """The time of the last successful rebalance."""
-        return self._rebalance_end_ms
-
-    @property
     def last_poll_ms(self) -> int:
         """The time of the application's last poll."""
         return self._last_poll_ms
@@ -277,25 +246,10 @@ class ConsumerMembership(SignalledState):
         """True while the coordinator has not answered a heartbeat."""
         return self._in_flight
 
-    @property
-    def incarnation(self) -> int:
-        """A number that rises with each join and each end of a membership."""
-        return self._incarnation
-
-    @property
-    def target(self) -> LocalAssignment:
-        """The assignment that the coordinator wants this member to have."""
-        return self._target
-
-    @property
-    def owned(self) -> LocalAssignment:
-        """The assignment that the application has."""
-        return self._owned
-
     def is_current(self, incarnation: int) -> bool:
         """Return whether the member is still reconciling in the membership ``incarnation``."""
         with self._lock:
-            return self._incarnation == incarnation and self.state is RECONCILING
+            return self.incarnation == incarnation and self.state is RECONCILING
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -330,17 +284,17 @@ class ConsumerMembership(SignalledState):
         Return the duration of the rebalance in milliseconds, or None if the membership has ended meanwhile.
         """
         with self._lock:
-            if self._incarnation != incarnation or self.state is not RECONCILING:
+            if self.incarnation != incarnation or self.state is not RECONCILING:
                 return None
-            self._owned = owned
+            self.owned = owned
             self.state = move(self.state, ACKNOWLEDGING)
             self._due_ms = 0
-            self._lost_because = self._lost_generation = None
+            self.lost_because = self.lost_generation = None
             self._signal()
             return self._rebalance_ended()
 
     def _rebalance_ended(self) -> int:
-        end_ms = self._rebalance_end_ms = self._clock.now_ms()
+        end_ms = self.last_rebalance_end_ms = self._clock.now_ms()
         start_ms, self._rebalance_start_ms = self._rebalance_start_ms, None
         return 0 if start_ms is None else end_ms - start_ms
 
@@ -362,7 +316,7 @@ class ConsumerMembership(SignalledState):
         expires.
         """
         with self._lock:
-            self._last_generation = NO_GENERATION
+            self.last_generation = NO_GENERATION
             if self.state is UNSUBSCRIBED:
                 return False
             if not self.state.sends_heartbeats:
@@ -459,8 +413,8 @@ class ConsumerMembership(SignalledState):
             # The coordinator does not wait for this member to give up partitions that a heartbeat does not have. The
             # application may take over its new partitions before the heartbeat arrives, so they count as owned. Java
             # leaves them out; for a while, two members may then have the same partition.
-            claimed = self._owned.with_partitions_of(self._target)
-            beat = Beat(self._incarnation, self.member_id, self._epoch, state, claimed)
+            claimed = self.owned.with_partitions_of(self.target)
+            beat = Beat(self.incarnation, self.member_id, self._epoch, state, claimed)
             self._sent(now_ms)
             self._due_ms = now_ms + self._interval_ms
             if state is ACKNOWLEDGING:
@@ -472,7 +426,7 @@ class ConsumerMembership(SignalledState):
     def _last_beat(self, now_ms: int) -> Beat:
         is_static = self._config.group_instance_id is not None and not self._leaves_for_good
         epoch = LEAVE_GROUP_STATIC_EPOCH if is_static else LEAVE_GROUP_EPOCH
-        beat = Beat(self._incarnation, self.member_id, epoch, LEAVING, NO_ASSIGNMENT)
+        beat = Beat(self.incarnation, self.member_id, epoch, LEAVING, NO_ASSIGNMENT)
         self.state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
         self._sent(now_ms)
         self._in_flight = False
@@ -498,7 +452,7 @@ class ConsumerMembership(SignalledState):
         ``assignment`` is the new target assignment; None if it has not changed.
         """
         with self._lock:
-            if beat.incarnation != self._incarnation:
+            if beat.incarnation != self.incarnation:
                 return False
             self._in_flight = False
             self._failures = self._not_before_ms = 0
@@ -508,7 +462,7 @@ class ConsumerMembership(SignalledState):
             if self.state is not LEAVING and self.state.sends_heartbeats:
                 self._epoch = epoch
                 if epoch > JOIN_GROUP_EPOCH:
-                    self._last_generation = self._generation()
+                    self.last_generation = self._generation()
                 if assignment is not None and self.state is not PREPARE_LEAVING:
                     self._take_target(assignment)
             self._signal()
@@ -517,7 +471,7 @@ class ConsumerMembership(SignalledState):
     def confirmed(self, beat: Beat, epoch: int, interval_ms: int) -> bool:
         """Process a heartbeat response without changes; return False, doing nothing, if it has any."""
         with self._lock:
-            if beat.incarnation != self._incarnation or self.state is not STABLE or not self._due_ms:
+            if beat.incarnation != self.incarnation or self.state is not STABLE or not self._due_ms:
                 return False
             if (epoch, interval_ms) != (self._epoch, self._interval_ms):
                 return False
@@ -526,7 +480,7 @@ class ConsumerMembership(SignalledState):
             return True
 
     def _take_target(self, assignment: Mapping[UUID, frozenset[int]]) -> None:
-        self._target = self._target.next(assignment)
+        self.target = self.target.next(assignment)
         state = self.state
         if self._has_target():
             if state is RECONCILING or state is JOINING:
@@ -538,12 +492,12 @@ class ConsumerMembership(SignalledState):
             self._rebalance_start_ms = self._clock.now_ms()
 
     def _has_target(self) -> bool:
-        return self._owned == self._target
+        return self.owned == self.target
 
     def failed(self, beat: Beat, *, back_off: bool = True) -> None:
         """Send another heartbeat after a backoff, as the coordinator has not accepted this one."""
         with self._lock:
-            if beat.incarnation != self._incarnation:
+            if beat.incarnation != self.incarnation:
                 return
             self._in_flight = False
             self._due_ms = 0
@@ -572,9 +526,9 @@ class ConsumerMembership(SignalledState):
 
     def _ended(self, beat: Beat, state: MemberState, lost_because: str, failure: KafkaError | None) -> bool:
         with self._lock:
-            if beat.incarnation != self._incarnation or not self.state.sends_heartbeats:
+            if beat.incarnation != self.incarnation or not self.state.sends_heartbeats:
                 return False
-            self._failure = failure
+            self.failure = failure
             self._end(state, lost_because)
             return True
 
@@ -589,15 +543,15 @@ class ConsumerMembership(SignalledState):
         self._signal()
 
     def _note_loss(self, lost_because: str) -> None:
-        self._lost_because = lost_because
-        self._lost_in_rebalance = self._rebalance_start_ms is not None
+        self.lost_because = lost_because
+        self.lost_in_rebalance = self._rebalance_start_ms is not None
         if self._epoch > JOIN_GROUP_EPOCH:  # else the application was late before
-            self._lost_generation = self._epoch
+            self.lost_generation = self._epoch
 
     def _begin_incarnation(self) -> None:
-        self._incarnation += 1
+        self.incarnation += 1
         self._epoch = JOIN_GROUP_EPOCH
-        self._target = self._owned = NO_ASSIGNMENT
+        self.target = self.owned = NO_ASSIGNMENT
         self._in_flight = False
         self._failures = self._not_before_ms = 0
         self._rebalance_start_ms = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykclient.consumer.application_driver import NOTHING, ApplicationEvents, PollResult
+from pykclient.consumer.application_driver import NOTHING, PollResult
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
@@ -19,7 +19,7 @@ from pykclient.consumer.coordinator.consumer_membership import (
     ConsumerHeartbeatRequestManager,
     LocalAssignment,
 )
-from pykclient.consumer.coordinator.group_member import GroupCoordinatorMetrics, moved, names
+from pykclient.consumer.coordinator.group_member import GroupCoordinatorMetrics, GroupMember, moved, names
 from pykclient.consumer.coordinator.membership import raise_first
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
@@ -78,28 +78,20 @@ class _Unresolved(NamedTuple):
     retry_ms: int  # the earliest time to look again
 
 
-class ConsumerMembershipManager:
-    """Reconciles a member's assignment with its target. Implements GroupMember.
+class ConsumerMembershipManager(GroupMember):
+    """Reconciles a member's assignment with its target.
 
     The heartbeat thread sends heartbeats and stores the target assignment; only the application's poll gives up and
     takes over partitions. Partitions that do not move are read all the time. Thread: application.
     """
 
-    runs_in_background = False
-    pending = True
-    waits_for_others = False  # the coordinator holds no response of this protocol back
+    membership: ConsumerMembership
 
     def __init__(self, context: MemberContext, membership: ConsumerMembership, commits: CommitRequestManager) -> None:
-        self._config = context.config
-        self._log = context.log_context.logger(__name__)
-        self.membership = membership
-        self._coordinator = context.lookup
+        super().__init__(context)
         self._commits = commits
-        self._clock = context.clock
-        self._metadata = context.consumer.metadata
-        self._subscriptions = context.consumer.subscriptions
+        self.membership = membership
         self._listeners = context.listeners
-        self.events = ApplicationEvents()
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
         self._pattern = PatternSubscription(self._metadata, self._subscriptions)
         self.heartbeats = ConsumerHeartbeatRequestManager(
@@ -128,12 +120,6 @@ class ConsumerMembershipManager:
             self._config.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
         )
 
-    def check_subscription(self) -> None:
-        """Do nothing: any subscription is possible, because the coordinator assigns."""
-
-    def check_broker_pattern(self) -> None:
-        """Do nothing: brokers with this protocol match patterns."""
-
     def metadata_updated(self) -> None:
         """Match a pattern with metadata that arrived since the last call."""
         self._pattern.metadata_updated()
@@ -144,16 +130,10 @@ class ConsumerMembershipManager:
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
-    def raise_failure(self) -> None:
-        """Do nothing: ``advance`` raises errors of the membership."""
-
     def polled(self, now_ms: int, call_ms: int) -> None:
         """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
         if self.membership.poll_heartbeat(now_ms, call_ms):
             self.heartbeats.check_soon()
-
-    def heartbeat_thread_failed(self, failure: Exception) -> None:
-        """Do nothing: the next poll starts another thread, and if it is too late, its heartbeat is fenced."""
 
     @property
     def needs_coordinator(self) -> bool:
@@ -211,10 +191,6 @@ class ConsumerMembershipManager:
             current = self._reconciliation
             if current is not None and current.is_ready and not self.events:
                 self.events.add(self._reconcile(current))
-
-    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Only log a warning: the coordinator decides when to rebalance."""
-        self.membership.request_rejoin(short_reason, full_reason)
 
     # --- reconciliation ----------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ ConsumerRebalanceListenerInvoker for calls of the application's rebalance listen
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import Clock
-from pykclient.consumer.application_driver import ApplicationCall, Steps
+from pykclient.consumer.application_driver import ApplicationCall, ApplicationEvents, Steps
 from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import WakeupError
@@ -32,7 +33,6 @@ from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.application_driver import (
-        ApplicationEvents,
         NetworkClientDelegate,
         RequestFuture,
         RequestManager,
@@ -306,60 +306,73 @@ class MemberContext(NamedTuple):
     listeners: RebalanceListenerInvoker
 
 
-class GroupMember(Protocol):
+class GroupMember(ABC):
     """A consumer's membership, driven by its ConsumerCoordinator. Thread: application."""
 
-    @property
-    def membership(self) -> Membership:
-        """The state that is shared with the heartbeat thread."""
+    runs_in_background = False
+    pending = True
+    #: The state that is shared with the heartbeat thread.
+    membership: Membership
+    #: The managers that send the requests of the protocol.
+    managers: Sequence[RequestManager]
+
+    def __init__(self, context: MemberContext) -> None:
+        self._config = context.config
+        self._log = context.log_context.logger(type(self).__module__)
+        self._coordinator = context.lookup
+        self._clock = context.clock
+        self._metadata = context.consumer.metadata
+        self._subscriptions = context.consumer.subscriptions
+        #: The application's steps of the current rebalance.
+        self.events = ApplicationEvents()
 
     @property
-    def events(self) -> ApplicationEvents:
-        """The application's steps of the current rebalance."""
-
-    @property
-    def managers(self) -> Sequence[RequestManager]:
-        """The managers that send the requests of the protocol."""
-
-    @property
+    @abstractmethod
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member's place in the group."""
 
-    def check_subscription(self) -> None:
+    def check_subscription(self) -> None:  # noqa: B027 - by default nothing
         """Raise IllegalStateError if the configuration does not allow subscriptions."""
 
-    def check_broker_pattern(self) -> None:
+    def check_broker_pattern(self) -> None:  # noqa: B027 - by default nothing
         """Raise IllegalArgumentError if this protocol does not support patterns matched by brokers."""
 
+    @abstractmethod
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""
 
+    @abstractmethod
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
-    def raise_failure(self) -> None:
+    def raise_failure(self) -> None:  # noqa: B027 - by default nothing
         """Raise an error that ended the heartbeats, once."""
 
+    @abstractmethod
     def polled(self, now_ms: int, call_ms: int) -> None:
         """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
 
-    def heartbeat_thread_failed(self, failure: Exception) -> None:
+    def heartbeat_thread_failed(self, failure: Exception) -> None:  # noqa: B027 - by default nothing
         """Record that heartbeats have stopped because of a bug."""
 
     @property
     def needs_coordinator(self) -> bool:
         """True if a rebalance cannot go on without the coordinator."""
+        return True
 
     @property
+    @abstractmethod
     def is_rebalancing(self) -> bool:
         """True if the application must call ``advance``, or wait until it must."""
 
     @property
+    @abstractmethod
     def needs_application(self) -> bool:
         """True if the application must call ``advance``."""
 
+    @abstractmethod
     def advance(self, now_ms: int) -> None:
         """Begin a rebalance, or queue the next steps of the application.
 
@@ -368,19 +381,24 @@ class GroupMember(Protocol):
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Rebalance the group in the next poll, if the protocol lets members decide."""
+        self.membership.request_rejoin(short_reason, full_reason)
 
     # --- leaving -----------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def stop(self) -> None:
         """End the rebalance, as the application leaves the group."""
 
+    @abstractmethod
     def revoke_all(self) -> Steps[None]:
         """Give up all partitions, as this member is about to leave."""
 
     @property
     def waits_for_others(self) -> bool:
         """True while the coordinator's own connection may be held up for minutes."""
+        return False
 
+    @abstractmethod
     def leave(self, operation: str, reason: str, *, is_closing: bool = False) -> RequestFuture[None] | None:
         """End the membership; notify the coordinator if this is a member and ``operation`` allows it.
 

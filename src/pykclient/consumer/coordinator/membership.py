@@ -6,7 +6,9 @@ The states are tables. Java: AbstractCoordinator.MemberState; there, the transit
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient import types
 from pykclient.clock import Clock
@@ -153,52 +155,24 @@ NO_GENERATION = Generation(-1, "", None)
 CONSUMER: Final = "consumer"
 
 
+@dataclass(slots=True, kw_only=True)
 class GroupRebalanceConfig:
     """The settings of a group member. Times are in milliseconds.
 
     ``rebalance_timeout_ms`` is ``max.poll.interval.ms``. Thread: any.
     """
 
-    __slots__ = (
-        "group_id",
-        "group_instance_id",
-        "group_protocol",
-        "group_remote_assignor",
-        "heartbeat_interval_ms",
-        "max_poll_records",
-        "rack_id",
-        "rebalance_timeout_ms",
-        "retry_backoff_max_ms",
-        "retry_backoff_ms",
-        "session_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        group_id: str,
-        *,
-        group_instance_id: str | None = None,
-        group_protocol: str = "classic",
-        group_remote_assignor: str | None = None,
-        session_timeout_ms: int = 45_000,
-        rebalance_timeout_ms: int = 300_000,
-        heartbeat_interval_ms: int = 3_000,
-        rack_id: str | None = None,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        max_poll_records: int = 500,
-    ) -> None:
-        self.group_id = group_id
-        self.group_instance_id = group_instance_id
-        self.group_protocol = group_protocol
-        self.group_remote_assignor = group_remote_assignor
-        self.session_timeout_ms = session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.heartbeat_interval_ms = heartbeat_interval_ms
-        self.rack_id = rack_id or None
-        self.retry_backoff_ms = retry_backoff_ms
-        self.retry_backoff_max_ms = retry_backoff_max_ms
-        self.max_poll_records = max_poll_records
+    group_id: str = field(kw_only=False)
+    group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+    rack_id: str | None = None
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    max_poll_records: int = 500
 
     @classmethod
     def from_consumer_config(cls, group_id: str, config: ConsumerConfig) -> GroupRebalanceConfig:
@@ -211,7 +185,7 @@ class GroupRebalanceConfig:
             session_timeout_ms=config["session.timeout.ms"],
             rebalance_timeout_ms=config["max.poll.interval.ms"],
             heartbeat_interval_ms=config["heartbeat.interval.ms"],
-            rack_id=config["client.rack"],
+            rack_id=config["client.rack"] or None,
             retry_backoff_ms=config["retry.backoff.ms"],
             retry_backoff_max_ms=config["retry.backoff.max.ms"],
             max_poll_records=config["max.poll.records"],
@@ -238,8 +212,14 @@ def raise_first(failures: Sequence[Exception | None]) -> None:
             raise KafkaError(f"the rebalance listener or assignor failed: {failure!r}") from failure
 
 
-class SignalledState:
-    """A lock, and a counter of the changes under it that the heartbeat thread must see. Thread: any."""
+class Membership(ABC):
+    """The state of a membership, with the lock that its users share, which are managers and the heartbeat thread.
+
+    Thread: any.
+    """
+
+    #: The state of the member.
+    state: MemberState
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -247,6 +227,12 @@ class SignalledState:
         self._condition = clock.new_condition(self._lock)
         #: A counter that rises with every change that the heartbeat thread must see. A single read needs no lock.
         self.signals = 0
+        #: The reason why the last membership ended, unless the application ended it.
+        self.lost_because: str | None = None
+        #: The generation, or member epoch, in which the last membership ended, unless the application ended it.
+        self.lost_generation: int | None = None
+        #: The time of the last successful rebalance.
+        self.last_rebalance_end_ms: int | None = None
 
     def signal(self) -> None:
         """Make the heartbeat thread check again."""
@@ -266,80 +252,63 @@ class SignalledState:
             if self.signals == seen:
                 self._clock.wait(self._condition, timeout_ms)
 
-
-class Membership(Protocol):
-    """The state of a membership that the managers of a group and the heartbeat thread share. Thread: any."""
-
     @property
-    def state(self) -> MemberState:
-        """The state of the member."""
-
-    @property
+    @abstractmethod
     def generation(self) -> Generation:
         """The current generation, which may belong to an unfinished rebalance."""
 
     @property
+    @abstractmethod
     def rebalance_in_progress(self) -> bool:
         """True if commits must wait for the end of a rebalance."""
 
     @property
-    def lost_because(self) -> str | None:
-        """The reason why the last membership ended, unless the application ended it."""
-
-    @property
-    def lost_generation(self) -> int | None:
-        """The generation, or member epoch, in which the last membership ended, unless the application ended it."""
-
-    @property
-    def last_rebalance_end_ms(self) -> int | None:
-        """The time of the last successful rebalance."""
-
-    @property
+    @abstractmethod
     def last_poll_ms(self) -> int:
         """The time of the application's last poll."""
 
     @property
+    @abstractmethod
     def last_send_ms(self) -> int | None:
-        """The time when the last heartbeat was sent."""
+        """The time of the last heartbeat."""
 
     @property
+    @abstractmethod
     def heartbeat_in_flight(self) -> bool:
         """True while the coordinator has not answered a heartbeat."""
 
-    @property
-    def signals(self) -> int:
-        """A counter that rises with every change that the heartbeat thread must see."""
-
-    def signal(self) -> None:
-        """Make the heartbeat thread check again."""
-
-    def wait_for_signal(self, seen: int, timeout_ms: int) -> None:
-        """Wait until ``signals`` is not ``seen``, or for ``timeout_ms``."""
-
+    @abstractmethod
     def time_to_next_event(self, now_ms: int) -> int:
         """Return the milliseconds until a heartbeat is due or a timer of the membership expires."""
 
+    @abstractmethod
     def coordinator_found(self) -> None:
         """Record that the coordinator is known again."""
 
+    @abstractmethod
     def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
         """Record that the application is alive, in a call that waits for ``call_ms`` at most.
 
         Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
         """
 
+    @abstractmethod
     def generation_if_stable(self) -> Generation | None:
         """Return the generation to commit in, or None if this member cannot commit now."""
 
+    @abstractmethod
     def generation_for_fetches(self) -> Generation | None:
         """Return the generation for OffsetFetch, or None if the protocol has none."""
 
+    @abstractmethod
     def snapshot(self) -> tuple[Generation, MemberState]:
         """Return generation and state of the same moment."""
 
+    @abstractmethod
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Rebalance the group in the next poll, if the protocol lets members decide."""
 
+    @abstractmethod
     def reset_unless_rebalancing_anew(
         self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str
     ) -> bool:
