@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from pykclient.clock import FOREVER_MS, Timer
 from pykclient.errors import (
@@ -773,17 +773,17 @@ class NetworkClientDelegate:
             self._client.close()
 
 
-class ApplicationCall:
-    """A call of the application's code: a listener, a callback, an assignor or an interceptor. Thread: application."""
+class ApplicationCall(NamedTuple):
+    """A call of the application's code: a listener, a callback, an assignor or an interceptor. Thread: application.
 
-    __slots__ = ("function", "uses_consumer")
+    With ``uses_consumer``, it is at a point where calls of the consumer are safe.
+    """
 
-    def __init__(self, function: Callable[[], Any], *, uses_consumer: bool = True) -> None:
-        self.function = function
-        self.uses_consumer = uses_consumer  # at a point where calls of the consumer are safe
+    function: Callable[[], Any]
+    uses_consumer: bool = True
 
 
-class Round:
+class Round(NamedTuple):
     """One round of sending and receiving. Thread: application.
 
     It waits until anything happens or the timer expires, but not at all if ``is_done()``. ``wakeup`` is False if
@@ -791,31 +791,18 @@ class Round:
     fetch is sent again.
     """
 
-    __slots__ = ("for_records", "is_done", "timer", "wakeup")
-
-    def __init__(
-        self,
-        timer: Timer,
-        is_done: Callable[[], bool] | None = None,
-        *,
-        wakeup: bool = True,
-        for_records: bool = False,
-    ) -> None:
-        self.for_records = for_records
-        self.timer = timer
-        self.is_done = is_done
-        self.wakeup = wakeup
+    timer: Timer
+    is_done: Callable[[], bool] | None = None
+    wakeup: bool = True
+    for_records: bool = False
 
 
-class Wait:
+class Wait(NamedTuple):
     """Rounds until ``is_done()`` or until the timer expires. The result is ``is_done()``. Thread: application."""
 
-    __slots__ = ("is_done", "timer", "wakeup")
-
-    def __init__(self, timer: Timer, is_done: Callable[[], bool], *, wakeup: bool = True) -> None:
-        self.timer = timer
-        self.is_done = is_done
-        self.wakeup = wakeup
+    timer: Timer
+    is_done: Callable[[], bool]
+    wakeup: bool = True
 
 
 class Transmit:

@@ -95,22 +95,6 @@ class ThreadGuard:
     as ``has_leftovers`` reports. Thread: any.
     """
 
-    __slots__ = (
-        "_clock",
-        "_get_ident",
-        "_held",
-        "_is_broken",
-        "_is_intruded",
-        "_last_code",
-        "_last_thread_id",
-        "_pid",
-        "application_code",
-        "closed",
-        "has_leftovers",
-        "name",
-        "recover",
-    )
-
     def __init__(self, environment: Environment = SYSTEM_ENVIRONMENT, name: str = "KafkaConsumer") -> None:
         self.name = name  # of the client's class
         self._clock = environment.clock

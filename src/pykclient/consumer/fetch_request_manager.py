@@ -140,18 +140,6 @@ class FetchSessionHandler:
     Thread: owner.
     """
 
-    __slots__ = (
-        "_log",
-        "_next_metadata",
-        "_node_id",
-        "_session_partitions",
-        "_topic_names",
-        "_without_topic_id",
-        "answers",
-        "session_topic_names",
-        "usual_response",
-    )
-
     def __init__(self, log_context: LogContext, node_id: int) -> None:
         self._log = log_context.logger(__name__)
         self._node_id = node_id

@@ -123,18 +123,6 @@ class ArrowReader:
         IllegalArgumentError: an argument is invalid.
     """
 
-    __slots__ = (
-        "_arrow",
-        "_batch",
-        "_consumer",
-        "_decoders",
-        "_ends",
-        "_max_bytes",
-        "_max_records",
-        "_names",
-        "_views",
-    )
-
     def __init__(
         self,
         consumer: ConsumerDelegate,

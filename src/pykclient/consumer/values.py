@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.argument_values import shown
 from pykclient.config.validators import parse_iso_duration_ms
@@ -264,46 +264,19 @@ READ_COMMITTED = 1
 _ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
-class FetchConfig:
+class FetchConfig(NamedTuple):
     """The settings of fetches: sizes in bytes, waits, and isolation. Thread: any."""
 
-    __slots__ = (
-        "check_crcs",
-        "client_rack_id",
-        "fetch_size",
-        "isolation_level",
-        "max_bytes",
-        "max_decompressed_bytes",
-        "max_poll_records",
-        "max_wait_ms",
-        "min_bytes",
-        "retry_backoff_ms",
-    )
-
-    def __init__(
-        self,
-        *,
-        min_bytes: int = 1,
-        max_bytes: int = 52_428_800,
-        max_wait_ms: int = 500,
-        fetch_size: int = 1_048_576,
-        max_poll_records: int = 500,
-        check_crcs: bool = True,
-        client_rack_id: str = "",
-        isolation_level: int = READ_UNCOMMITTED,
-        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-        retry_backoff_ms: int = 100,
-    ) -> None:
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-        self.max_wait_ms = max_wait_ms
-        self.fetch_size = fetch_size
-        self.max_poll_records = max_poll_records
-        self.check_crcs = check_crcs
-        self.client_rack_id = client_rack_id
-        self.isolation_level = isolation_level
-        self.max_decompressed_bytes = max_decompressed_bytes
-        self.retry_backoff_ms = retry_backoff_ms
+    min_bytes: int = 1
+    max_bytes: int = 52_428_800
+    max_wait_ms: int = 500
+    fetch_size: int = 1_048_576
+    max_poll_records: int = 500
+    check_crcs: bool = True
+    client_rack_id: str = ""
+    isolation_level: int = READ_UNCOMMITTED
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    retry_backoff_ms: int = 100
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> FetchConfig:

@@ -59,19 +59,6 @@ class Heartbeat:
     Thread: any, under the lock of ClassicMembership.
     """
 
-    __slots__ = (
-        "_attempts",
-        "_clock",
-        "_config",
-        "_due_ms",
-        "_poll_end_ms",
-        "_retry_backoff",
-        "_session_end_ms",
-        "in_flight",
-        "last_poll_ms",
-        "last_send_ms",
-    )
-
     def __init__(self, config: GroupRebalanceConfig, clock: Clock, retry_backoff: ExponentialBackoff) -> None:
         if config.heartbeat_interval_ms >= config.session_timeout_ms:
             raise ConfigError(
@@ -388,20 +375,6 @@ _OVERTAKEN_JOIN_MS = 1000
 
 class _Leaving:
     """A LeaveGroup request, from the call to its outcome. Thread: the holder of the I/O lease."""
-
-    __slots__ = (
-        "builder",
-        "failures",
-        "future",
-        "in_flight",
-        "is_closing",
-        "is_confirmed",
-        "is_repeated",
-        "next_ms",
-        "reason",
-        "waits_for_others",
-        "was_joining",
-    )
 
     def __init__(
         self, builder: LeaveGroupBuilder, reason: str, *, was_joining: bool, waits_for_others: bool, is_closing: bool

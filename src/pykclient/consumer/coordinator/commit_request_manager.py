@@ -75,21 +75,6 @@ OffsetCommitCallback = Callable[[Offsets, Exception | None], object]
 class _Commit(TimedOperation[None]):
     """A commit, from the call to its outcome. Thread: application."""
 
-    __slots__ = (
-        "attempts",
-        "callback",
-        "intercepted",
-        "is_async",
-        "is_done",
-        "is_periodic",
-        "lookup_failures",
-        "next_ms",
-        "offsets",
-        "refused",
-        "told",
-        "topic_ids",
-    )
-
     def __init__(self, offsets: Offsets, topic_ids: TopicIds, lookup_failures: int, timeout_ms: int | None) -> None:
         super().__init__(FOREVER_MS if timeout_ms is None else timeout_ms)
         self.offsets = offsets
@@ -740,20 +725,6 @@ _Question = tuple[frozenset[TopicPartition], Generation | None]
 
 class _Lookup:
     """A lookup for some partitions, from the first attempt to the result. Thread: application."""
-
-    __slots__ = (
-        "attempts",
-        "future",
-        "in_flight",
-        "is_outdated",
-        "is_wanted",
-        "last_error",
-        "next_ms",
-        "question",
-        "stable",
-        "topic_ids",
-        "waiting",
-    )
 
     def __init__(self, question: _Question) -> None:
         self.question = question

@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 class _Reconciliation:
     """The way from the owned partitions to a target assignment. Thread: application."""
 
-    __slots__ = (
-        "added",
-        "assignment",
-        "commit",
-        "failures",
-        "incarnation",
-        "is_assigned",
-        "is_revoked",
-        "partitions",
-        "revoked",
-    )
-
     def __init__(
         self,
         incarnation: int,

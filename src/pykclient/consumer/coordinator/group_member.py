@@ -181,16 +181,6 @@ class CoordinatedConsumer:
     application, which may be before the fetcher's positions. Thread: application.
     """
 
-    __slots__ = (
-        "assignors",
-        "auto_commit_enabled",
-        "auto_commit_interval_ms",
-        "auto_commit_offsets",
-        "interceptors",
-        "metadata",
-        "subscriptions",
-    )
-
     def __init__(
         self,
         metadata: ConsumerMetadata,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pykclient.consumer.coordinator.membership import Generation, GroupRebalanceConfig
-from pykclient.errors import UnsupportedVersionError
+from pykclient.errors import TopicAuthorizationError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder, Shortcut
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -293,20 +294,15 @@ class OffsetFetchBuilder(RequestBuilder):
         return OffsetFetchRequest(groups=[group], require_stable=True)
 
 
-class FetchedOffset:
+class FetchedOffset(NamedTuple):
     """A partition of an OffsetFetch response. ``topic`` is None if the topic's id is unknown. Thread: owner."""
 
-    __slots__ = ("error_code", "leader_epoch", "metadata", "offset", "partition", "topic")
-
-    def __init__(
-        self, topic: str | None, partition: int, offset: int, leader_epoch: int, metadata: str | None, error_code: int
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.metadata = metadata
-        self.error_code = error_code
+    topic: str | None
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    error_code: int
 
 
 def offsets_of(
@@ -344,11 +340,5 @@ def offsets_of(
 
 def _group_error_of_v1(offsets: Iterable[FetchedOffset]) -> int:
     """Return the error of the group, which before v2 is in each partition."""
-    for offset in offsets:
-        if offset.error_code not in (
-            0,
-            3,
-            29,
-        ):  # UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED
-            return offset.error_code
-    return 0
+    of_topics = (0, UnknownTopicOrPartitionError.code, TopicAuthorizationError.code)
+    return next((offset.error_code for offset in offsets if offset.error_code not in of_topics), 0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient import types
@@ -155,14 +154,13 @@ NO_GENERATION = Generation(-1, "", None)
 CONSUMER: Final = "consumer"
 
 
-@dataclass(slots=True, kw_only=True)
-class GroupRebalanceConfig:
+class GroupRebalanceConfig(NamedTuple):
     """The settings of a group member. Times are in milliseconds.
 
     ``rebalance_timeout_ms`` is ``max.poll.interval.ms``. Thread: any.
     """
 
-    group_id: str = field(kw_only=False)
+    group_id: str
     group_instance_id: str | None = None
     group_protocol: str = "classic"
     group_remote_assignor: str | None = None

@@ -6,7 +6,7 @@ Java: ShareFetchConfig, ShareFetch, ShareCompletedFetch, ShareFetchBuffer, Share
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient import errors
 from pykclient.caused_errors import caused_by, innermost, load_of
@@ -47,40 +47,17 @@ RECORD_LIMIT: Final = 1
 _ACQUIRE_MODES = {"batch_optimized": BATCH_OPTIMIZED, "record_limit": RECORD_LIMIT}
 
 
-class ShareFetchConfig:
+class ShareFetchConfig(NamedTuple):
     """The settings of fetches: sizes in bytes, and waits. Thread: any."""
 
-    __slots__ = (
-        "acquire_mode",
-        "check_crcs",
-        "max_bytes",
-        "max_decompressed_bytes",
-        "max_poll_records",
-        "max_wait_ms",
-        "min_bytes",
-        "retry_backoff_ms",
-    )
-
-    def __init__(
-        self,
-        *,
-        min_bytes: int = 1,
-        max_bytes: int = 52_428_800,
-        max_wait_ms: int = 500,
-        max_poll_records: int = 500,
-        check_crcs: bool = True,
-        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-        retry_backoff_ms: int = 100,
-        acquire_mode: int = BATCH_OPTIMIZED,
-    ) -> None:
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-        self.max_wait_ms = max_wait_ms
-        self.max_poll_records = max_poll_records
-        self.check_crcs = check_crcs
-        self.max_decompressed_bytes = max_decompressed_bytes
-        self.retry_backoff_ms = retry_backoff_ms
-        self.acquire_mode = acquire_mode
+    min_bytes: int = 1
+    max_bytes: int = 52_428_800
+    max_wait_ms: int = 500
+    max_poll_records: int = 500
+    check_crcs: bool = True
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    retry_backoff_ms: int = 100
+    acquire_mode: int = BATCH_OPTIMIZED
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> ShareFetchConfig:
@@ -102,17 +79,6 @@ class ShareInFlightBatch:
 
     ``in_flight`` are the records to be acknowledged, by offset. Thread: application.
     """
-
-    __slots__ = (
-        "_acknowledged",
-        "_renewed",
-        "_renewing",
-        "acknowledgements",
-        "failed_offsets",
-        "in_flight",
-        "node_id",
-        "partition",
-    )
 
     def __init__(self, node_id: int, partition: TopicIdPartition) -> None:
         self.node_id = node_id
