@@ -40,7 +40,7 @@ def test_close_drains_all_fetches() -> None:
     buffer = FetchBuffer(LogContext())
     fetches: list[Any] = [CountingFetch(A), CountingFetch(B)]
     buffer.next_in_line_fetch = fetches[0]
-    buffer.add(fetches[1])
-    buffer.close()
+    buffer.add_all(fetches[1:2])
+    buffer.retain_all(frozenset())
     assert [fetch.drained for fetch in fetches] == [1, 1]
-    assert buffer.is_empty
+    assert not buffer.completed

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
+from pykclient import errors
 from pykclient.aio.aio_consumer_base import AIOConsumerBase
 from pykclient.aio.aiokafka_arguments import with_known_mechanism
 from pykclient.aio.errors import ConsumerStoppedError
@@ -19,13 +20,6 @@ from pykclient.consumer.explanation import explain_share_consumer
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy
-from pykclient.errors import (
-    IllegalArgumentError,
-    InvalidGroupIdError,
-    KafkaError,
-    KafkaTimeoutError,
-    RecordDeserializationError,
-)
 from pykclient.log_context import LogContext
 from pykclient.pacing import one_iteration
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     #: An acknowledgement commit callback. What it returns is awaited if that is possible.
     AcknowledgementCommitCallback = Callable[
-        [dict[TopicIdPartition, set[int]], KafkaError | None], Awaitable[Any] | Any
+        [dict[TopicIdPartition, set[int]], errors.KafkaError | None], Awaitable[Any] | Any
     ]
 #: A task that keeps reading lets the loop run after this time, in seconds.
 _LONGEST_RUN_S: Final = 0.005
@@ -132,7 +126,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         config, names = consumer_arguments.settings_and_topics(topics, settings, type(self).__name__)
         made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
         if not (made["group.id"] or "").strip():
-            raise InvalidGroupIdError("a share consumer needs a group_id: the name of its share group")
+            raise errors.InvalidGroupIdError("a share consumer needs a group_id: the name of its share group")
         super().__init__(with_known_mechanism(made))
         self._subscriptions = SubscriptionState(LogContext(), AutoOffsetResetStrategy.NONE)
         if names:
@@ -172,7 +166,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         if self._subscriptions.has_no_subscription_or_user_assignment():
             return
         if not await consumer.run_call(consumer.consumer.join(self._timer(consumer))):
-            raise KafkaTimeoutError(
+            raise errors.KafkaTimeoutError(
                 f"the share group could not be joined within {self._timeout_ms} ms (default.api.timeout.ms): "
                 f"{consumer.report()}"
             )
@@ -191,7 +185,9 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         """
         names = consumer_arguments.topics(topics)
         if not names:
-            raise IllegalArgumentError("subscribe() needs at least one topic: call unsubscribe() to leave the group")
+            raise errors.IllegalArgumentError(
+                "subscribe() needs at least one topic: call unsubscribe() to leave the group"
+            )
         consumer = self._changeable()
         if consumer is None:
             self._subscriptions.subscribe(set(names))
@@ -296,7 +292,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
                     await load()
                     consumer.ensure_not_ending()
                 batch = decoders.into(batch)
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 await consumer.rest_if_repeated(error)
                 raise
         fetch.returned = True  # nothing can come between this and the application
@@ -332,23 +328,23 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         """Return what a poll returns. The caller marks it as returned."""
         try:
             consumer.raise_failure()
-        except KafkaError as error:
+        except errors.KafkaError as error:
             await consumer.rest_if_repeated(error)
             raise
         timer = Timer(consumer.components.clock, timeout_ms)
         while True:
             try:
                 return await consumer.run(consumer.consumer.poll(timer))
-            except RecordDeserializationError as error:
+            except errors.RecordDeserializationError as error:
                 load = load_of(error.__cause__)
                 if load is None:
                     await consumer.rest_if_repeated(error)
                     raise
                 try:
                     await load()
-                except KafkaError as failure:
+                except errors.KafkaError as failure:
                     consumer.consumer.load_failed(error.part, failure)
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 await consumer.rest_if_repeated(error)
                 raise
 
@@ -400,7 +396,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         """
         self._usable().consumer.acknowledge(args)
 
-    async def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicIdPartition, KafkaError | None]:
+    async def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicIdPartition, errors.KafkaError | None]:
         """Send the acknowledgements, and wait at most ``timeout_ms`` milliseconds for the answers.
 
         With implicit acknowledgement, first accept the records of the last call. The default of ``timeout_ms`` is

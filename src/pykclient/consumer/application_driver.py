@@ -16,15 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from pykclient import errors
 from pykclient.clock import FOREVER_MS, Timer
-from pykclient.errors import (
-    DisconnectError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    RetriableError,
-    WakeupError,
-)
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.failures import shown_node, shown_node_id
 from pykclient.pacing import RepeatedErrors
@@ -83,7 +76,7 @@ class RequestFuture(Generic[T]):
         Raises:
             IllegalStateError: there is no error.
         """
-        return isinstance(self.exception, RetriableError)
+        return isinstance(self.exception, errors.RetriableError)
 
     @property
     def value(self) -> T:
@@ -93,7 +86,7 @@ class RequestFuture(Generic[T]):
             IllegalStateError: the future has not succeeded.
         """
         if not self.succeeded:
-            raise IllegalStateError("the request has not succeeded, so it has no value")
+            raise errors.IllegalStateError("the request has not succeeded, so it has no value")
         return cast("T", self._value)
 
     @property
@@ -104,7 +97,7 @@ class RequestFuture(Generic[T]):
             IllegalStateError: the future has not failed.
         """
         if self._error is None:
-            raise IllegalStateError("the request has not failed, so it has no error")
+            raise errors.IllegalStateError("the request has not failed, so it has no error")
         return self._error
 
     def complete(self, value: T) -> None:
@@ -116,7 +109,7 @@ class RequestFuture(Generic[T]):
         if self._value is not _INCOMPLETE:
             if self._is_given_up:
                 return
-            raise IllegalStateError("the request is done already")
+            raise errors.IllegalStateError("the request is done already")
         self._value = value
         self._fire()
 
@@ -129,7 +122,7 @@ class RequestFuture(Generic[T]):
         if self._value is not _INCOMPLETE:
             if self._is_given_up:
                 return
-            raise IllegalStateError("the request is done already") from error
+            raise errors.IllegalStateError("the request is done already") from error
         # The error is set first: a thread that sees the future done must see the error.
         self._error = error
         self._value = None
@@ -285,10 +278,12 @@ class Connections(Protocol):
     def connection_report(self) -> str: ...
 
 
-def timeout_error(client: Connections, what: str, timeout_ms: int, reason: Exception | str | None) -> KafkaTimeoutError:
+def timeout_error(
+    client: Connections, what: str, timeout_ms: int, reason: Exception | str | None
+) -> errors.KafkaTimeoutError:
     """Return the error for an operation of the application that timed out."""
     why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"
-    error = KafkaTimeoutError(f"{what} was not done within {timeout_ms} ms: {why}")
+    error = errors.KafkaTimeoutError(f"{what} was not done within {timeout_ms} ms: {why}")
     error.__cause__ = reason if isinstance(reason, Exception) else None
     return error
 
@@ -379,7 +374,7 @@ class TimedOperation(Generic[T]):
 
     def time_out(self, what: str, reason: object) -> None:
         """Fail the future with KafkaTimeoutError, because of ``reason`` or else of the last attempt's error."""
-        error = KafkaTimeoutError(f"{what} within {self.timeout_ms} ms: {reason}")
+        error = errors.KafkaTimeoutError(f"{what} within {self.timeout_ms} ms: {reason}")
         error.__cause__ = self.last_error
         self.fail(error)
 
@@ -437,7 +432,7 @@ class _Pending:
         self._answered.append(self)
 
     def fail_disconnected(self, node_id: str, why: str, error: Exception | None = None) -> None:
-        self.fail(error or DisconnectError(f"a request to {shown_node_id(node_id)} failed: {why}"))
+        self.fail(error or errors.DisconnectError(f"a request to {shown_node_id(node_id)} failed: {why}"))
 
     def complete(self) -> None:
         """Complete the future of the request."""
@@ -446,11 +441,11 @@ class _Pending:
             error = response.authentication_error or response.build_error
             if error is None and response.disconnected:
                 why = "no answer came in time" if response.timed_out else "the connection was lost"
-                error = DisconnectError(f"a request to {shown_node_id(response.destination)} failed: {why}")
+                error = errors.DisconnectError(f"a request to {shown_node_id(response.destination)} failed: {why}")
             if error is None:
                 future.complete(response)
                 return
-        future.raise_error(error or DisconnectError("the request was cancelled"))
+        future.raise_error(error or errors.DisconnectError("the request was cancelled"))
 
 
 class NetworkClientDelegate:
@@ -680,7 +675,7 @@ class NetworkClientDelegate:
         for queue in self._unsent.values():
             while queue and now_ms - queue[0].created_ms > queue[0].timeout_ms:
                 pending = queue.popleft()
-                pending.fail(KafkaTimeoutError(f"a request could not be sent within {pending.timeout_ms} ms"))
+                pending.fail(errors.KafkaTimeoutError(f"a request could not be sent within {pending.timeout_ms} ms"))
 
     def _check_disconnects(self) -> None:
         # The client reports the requests that it has sent. These are requests that it does not have yet.
@@ -693,7 +688,7 @@ class NetworkClientDelegate:
     def _disconnect(self, node: Node) -> None:
         why = f"the connection to {shown_node(node)} was closed before the request was sent"
         for pending in self._unsent.pop(node, ()):
-            pending.fail(DisconnectError(why))
+            pending.fail(errors.DisconnectError(why))
         self._client.disconnect(node.id_string)
 
     # --- recovery from exceptions ------------------------------------------------------------------------------------
@@ -827,7 +822,7 @@ def result_of(future: RequestFuture[T], clock: Clock) -> Steps[T]:
         yield Wait(Timer(clock, FOREVER_MS), lambda: future.is_done)
     finally:
         if not future.is_done:
-            future.give_up(KafkaError("the call that waited for this was interrupted"))
+            future.give_up(errors.KafkaError("the call that waited for this was interrupted"))
     if future.failed:
         raise future.exception
     return future.value
@@ -926,7 +921,7 @@ class ApplicationDriver:
         """Raise WakeupError if ``wakeup`` was called since it was last raised."""
         if self.is_woken and not self._wakeup_disabled:
             self.is_woken = False
-            raise WakeupError("wakeup() was called")
+            raise errors.WakeupError("wakeup() was called")
 
     def step(
         self,

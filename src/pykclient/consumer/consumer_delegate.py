@@ -397,13 +397,13 @@ class ConsumerDelegate:
         """
         validator = self._positions_validator
         if validator.recreated or validator.metadata_version != self._metadata.update_version:
-            self._offsets.validate_positions_on_metadata_change()
+            validator.validate_positions_on_metadata_change()
             self._drop_deleted_records()
         self._fetches.create_fetch_requests()
 
     def _drop_deleted_records(self) -> None:
         """Drop waiting records of topics that were created again: their offsets do not belong to the new topic."""
-        recreated = self._offsets.take_recreated()
+        recreated = self._positions_validator.take_recreated()
         if recreated:
             self._undelivered.drop(recreated)
 
@@ -692,7 +692,7 @@ class ConsumerDelegate:
             yield Wait(Timer(self._clock, min(timer.remaining_ms, _SESSIONS_END_MS)), is_done, wakeup=False)
         if not is_done():
             self._log.debug("Not all brokers have answered that fetch sessions end; they expire them")
-        self._fetch_buffer.close()
+        self._fetch_buffer.retain_all(frozenset())
 
     def abandon(self) -> None:
         """Release the thread and sockets of a consumer that was never closed. Takes no locks."""

@@ -618,16 +618,8 @@ class FetchBuffer:
         #: A number that changes whenever a fetch leaves the queue.
         self.removals = 0
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.completed
-
     def has_completed_fetches(self, predicate: Callable[[CompletedFetch], bool]) -> bool:
         return any(map(predicate, self.completed))
-
-    def add(self, fetch: CompletedFetch) -> None:
-        self.completed.append(fetch)
-        self._queued.add(fetch)
 
     def add_all(self, fetches: Sequence[CompletedFetch]) -> None:
         self.completed.extend(fetches)
@@ -679,9 +671,6 @@ class FetchBuffer:
     def _drop(self, fetch: CompletedFetch) -> None:
         self._log.debug("Dropping fetched records of %s, which is no longer fetched", fetch.partition)
         fetch.drain()
-
-    def close(self) -> None:
-        self.retain_all(frozenset())
 
 
 #: After these errors a new leader or fresh metadata is enough; by code, the level of the log. A warning says that the

@@ -17,23 +17,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from pykclient import errors
 from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
 from pykclient.consumer.fetch_collector import MENDED_BY_METADATA, CompletedFetch, FetchBuffer, request_metadata_update
 from pykclient.consumer.offsets_request_manager import can_validate
 from pykclient.consumer.subscription_state import NO_NODE
-from pykclient.errors import (
-    FencedLeaderEpochError,
-    FetchSessionIdNotFoundError,
-    FetchSessionTopicIdError,
-    InvalidFetchSessionEpochError,
-    NotLeaderOrFollowerError,
-    RemoteProtocolError,
-    UnknownLeaderEpochError,
-    UnknownServerError,
-    UnsupportedVersionError,
-    for_code,
-)
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import CORRELATION_ID_AT, RequestBuilder, Shortcut, UsualResponse
 from pykclient.network.failures import COORDINATOR_ID_BASE, SPARE_ID_BASE
@@ -231,10 +220,10 @@ class FetchSessionHandler:
         self, response: FetchResponse, version: int
     ) -> dict[TopicPartition, FetchResponse.PartitionData] | None:
         """Process a response. Return its partitions, or None if it does not fit the session and must be ignored."""
-        error = for_code(response.error_code)
+        error = errors.for_code(response.error_code)
         if error is not None:
             self._log.info("Broker %d refused a fetch (%s): %s", self._node_id, self._next_metadata, error)
-            if isinstance(error, FetchSessionIdNotFoundError):
+            if isinstance(error, errors.FetchSessionIdNotFoundError):
                 self._next_metadata = INITIAL
             else:
                 self._next_metadata = self._next_metadata.next_close_existing_attempt_new()
@@ -495,7 +484,7 @@ class FetchRequestBuilder(RequestBuilder):
             try:
                 r.tags()
                 plain = read_plain_response(r, version)
-            except RemoteProtocolError:
+            except errors.RemoteProtocolError:
                 plain = None  # raised again below
             if plain is not None:
                 return plain
@@ -697,11 +686,11 @@ class RepeatedFetch:
 
 
 INVALID_LOG_START_OFFSET = -1
-_LEADER_MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))
+_LEADER_MOVED = frozenset((errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code))
 #: After these errors a request that begins a new session follows immediately.
-_SESSION_LOST = frozenset((FetchSessionIdNotFoundError.code, InvalidFetchSessionEpochError.code))
+_SESSION_LOST = frozenset((errors.FetchSessionIdNotFoundError.code, errors.InvalidFetchSessionEpochError.code))
 #: After these errors the same position is fetched again.
-_RETRIED = {*MENDED_BY_METADATA, UnknownLeaderEpochError.code, UnknownServerError.code}
+_RETRIED = {*MENDED_BY_METADATA, errors.UnknownLeaderEpochError.code, errors.UnknownServerError.code}
 
 
 class FetchTicket(NamedTuple):
@@ -761,7 +750,7 @@ class FetchRequestManager:
         self._checked_replicas = (-1, -1)
         self._sessions_end = False
         #: The error of a node that is too old to fetch from, for ``raise_unsupported``.
-        self.unsupported: UnsupportedVersionError | None = None
+        self.unsupported: errors.UnsupportedVersionError | None = None
 
     def has_available_fetches(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Return whether the buffer holds records that a poll would return, or an error that it would raise.
@@ -1053,7 +1042,7 @@ class FetchRequestManager:
             body: FetchResponse = response.response_body
             partitions = handler.handle_response(body, response.api_version)
             if partitions is None:
-                if body.error_code == FetchSessionTopicIdError.code:
+                if body.error_code == errors.FetchSessionTopicIdError.code:
                     self._metadata.request_update(False)
                 if body.error_code not in _SESSION_LOST:
                     self._let_rest(node.id)
@@ -1129,9 +1118,9 @@ class FetchRequestManager:
         """Handle a failed request: start a new session, and read its partitions from their leaders."""
         if self._was_superseded(data):
             return
-        if isinstance(error, UnsupportedVersionError):
+        if isinstance(error, errors.UnsupportedVersionError):
             # Retrying cannot help. Without an error (as in Java) the topic would look empty.
-            self.unsupported = UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
+            self.unsupported = errors.UnsupportedVersionError(f"cannot read from {node.host}:{node.port}: {error}")
         try:
             handler = self._session_handlers[node.id]
             handler.handle_error(error)

@@ -6,6 +6,7 @@ OffsetsForLeaderEpochUtils and PositionsValidator.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, TimedOperation, UnsentRequest
+from pykclient.consumer.fetch_collector import MENDED_BY_METADATA
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.consumer.values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED
 from pykclient.errors import (
@@ -41,18 +43,9 @@ if TYPE_CHECKING:
     from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 #: After these errors a retry, or another leader, may succeed.
-RETRIED = frozenset(
-    error.code
-    for error in (
-        errors.NotLeaderOrFollowerError,
-        errors.ReplicaNotAvailableError,
-        errors.KafkaStorageError,
-        errors.OffsetNotAvailableError,
-        errors.LeaderNotAvailableError,
-        errors.FencedLeaderEpochError,
-        errors.UnknownLeaderEpochError,
-    )
-)
+RETRIED = {code for code, level in MENDED_BY_METADATA.items() if level == logging.DEBUG} | {
+    errors.UnknownLeaderEpochError.code
+}
 _CONSUMER_REPLICA_ID = -1
 
 
@@ -515,14 +508,6 @@ class OffsetsRequestManager:
             self._metadata.request_update(False)
 
     # --- validation (KIP-320) ----------------------------------------------------------------------------------------
-
-    def validate_positions_on_metadata_change(self) -> None:
-        """Record new leaders without contacting them yet, and reset positions in re-created topics."""
-        self.positions_validator.validate_positions_on_metadata_change()
-
-    def take_recreated(self) -> set[TopicPartition]:
-        """Return and clear the partitions that were reset because their topic was re-created."""
-        return self.positions_validator.take_recreated()
 
     def can_skip_update_fetch_positions(self) -> bool:
         """Return whether every assigned partition has a valid position, as far as the metadata shows.

@@ -17,6 +17,7 @@ from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.group_member import HeartbeatManager
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.membership import (
     COMPLETING_REBALANCE,
@@ -32,16 +33,8 @@ from pykclient.consumer.coordinator.membership import (
     move,
 )
 from pykclient.consumer.values import GroupMembershipOperation
-from pykclient.errors import (
-    ConfigError,
-    DisconnectError,
-    FencedInstanceIdError,
-    KafkaError,
-    RetriableError,
-    UnknownMemberIdError,
-)
 from pykclient.log_context import LogContext
-from pykclient.network.client_request import Shortcut, UsualResponse
+from pykclient.network.client_request import Shortcut
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import group_denied
 
@@ -61,7 +54,7 @@ class Heartbeat:
 
     def __init__(self, config: GroupRebalanceConfig, clock: Clock, retry_backoff: ExponentialBackoff) -> None:
         if config.heartbeat_interval_ms >= config.session_timeout_ms:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"heartbeat.interval.ms={config.heartbeat_interval_ms} must be lower than "
                 f"session.timeout.ms={config.session_timeout_ms}; a third of it is usual"
             )
@@ -481,7 +474,7 @@ class LeaveGroupRequestManager:
             return PollResult(leaving.next_ms - now_ms)
         node, broker = self._coordinator.check_and_get(), self._coordinator.broker
         if node is None:
-            self._end(leaving, DisconnectError("the connection to the group coordinator is lost"))
+            self._end(leaving, errors.DisconnectError("the connection to the group coordinator is lost"))
             return NOTHING
         if leaving.failures:
             leaving.waits_for_others = self._is_joining()
@@ -530,7 +523,7 @@ class LeaveGroupRequestManager:
         response = answer.response_body
         codes = [response.error_code, *(member.error_code for member in response.members)]
         error = errors.for_code(next((code for code in codes if code), 0))
-        if leaving.is_repeated and isinstance(error, UnknownMemberIdError):
+        if leaving.is_repeated and isinstance(error, errors.UnknownMemberIdError):
             error = None  # it was not overtaken
         if error is None:
             self._log.debug("The coordinator confirmed that this member left the group")
@@ -552,9 +545,9 @@ class LeaveGroupRequestManager:
 
     def _failed(self, leaving: _Leaving, is_own: bool, error: Exception) -> None:
         leaving.in_flight = False
-        if is_own and isinstance(error, DisconnectError):
+        if is_own and isinstance(error, errors.DisconnectError):
             self._coordinator.mark_unknown(str(error), is_disconnected=True)
-        if is_own or not isinstance(error, DisconnectError) or self._coordinator.unknown:
+        if is_own or not isinstance(error, errors.DisconnectError) or self._coordinator.unknown:
             self._end(leaving, error)
         elif leaving.is_closing:
             leaving.next_ms = self._clock.now_ms() + self._retry_backoff.backoff(leaving.failures)
@@ -569,15 +562,12 @@ class LeaveGroupRequestManager:
             leaving.future.settle(error)
 
 
-class HeartbeatRequestManager:
+class HeartbeatRequestManager(HeartbeatManager):
     """Sends heartbeats, and tracks the time since the coordinator answered and the application polled.
 
     When the application has not polled for ``max.poll.interval.ms``, the member leaves the group. Thread: the holder
     of the I/O lease.
     """
-
-    runs_in_background = True
-    pending = True
 
     def __init__(
         self,
@@ -585,25 +575,14 @@ class HeartbeatRequestManager:
         log_context: LogContext,
         membership: ClassicMembership,
         coordinator: CoordinatorRequestManager,
-        sensor: Sensor,
+        latency: Sensor,
         leaving: LeaveGroupRequestManager,
         client: NetworkClientDelegate,
     ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
+        super().__init__(config, log_context, coordinator, latency, client)
         self._membership = membership
-        self._coordinator = coordinator
-        self._sensor = sensor
         self._leaving = leaving
-        self._client = client
-        self._usual = UsualResponse()
-        # No timer ends before this time, unless there is a signal.
-        self._next_event_ms = 0
-        self._seen_signals = -1
-        self._rest = PollResult()  # the result until that time
         self._refused_with: tuple[type[errors.BrokerError], ...] = ()  # the error of the last answer, if it was one
-        #: The error that ended the membership and that no retry will fix, for the application's next poll.
-        self.failure: KafkaError | None = None
 
     def poll(self, now_ms: int) -> PollResult:
         """Return a heartbeat if one is due and the coordinator is known."""
@@ -622,7 +601,10 @@ class HeartbeatRequestManager:
             self._coordinator.mark_unknown("no answer to heartbeats within session.timeout.ms")
             return NOTHING
         if action is POLL_EXPIRED:
-            self._leave(now_ms)
+            cause = self._lateness(membership.last_poll_ms, now_ms)
+            self._warn_of_lateness(cause)
+            reason = "consumer poll timeout has expired"
+            self._leaving.leave(GroupMembershipOperation.DEFAULT, reason, lost_because=cause)
             return NOTHING
         self._next_event_ms = now_ms + rest_ms
         self._seen_signals = signals
@@ -634,25 +616,6 @@ class HeartbeatRequestManager:
         request.future.add_listener(partial(self._answered, sent), self._failed)
         return PollResult(rest_ms, (request,))
 
-    def _leave(self, now_ms: int) -> None:
-        config = self._config
-        idle_s = (now_ms - self._membership.last_poll_ms) / 1000
-        cause = (
-            f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
-            f"{config.rebalance_timeout_ms}, so it left the group"
-        )
-        self._log.warning(
-            "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower max.poll.records "
-            "(now %d)",
-            cause,
-            config.max_poll_records,
-        )
-        self._leaving.leave(GroupMembershipOperation.DEFAULT, "consumer poll timeout has expired", lost_because=cause)
-
-    def check_soon(self) -> None:
-        """Make the next poll check the membership, because a heartbeat is due earlier. Thread: application."""
-        self._next_event_ms = 0
-
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""
         if self._membership.heartbeat_in_flight:
@@ -660,14 +623,14 @@ class HeartbeatRequestManager:
 
     def _is_handled(self, until_ms: int, request: ClientRequest, now_ms: int) -> bool:
         """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
-        if now_ms >= until_ms or not self._client.awaits_records:
+        if not self._may_wait(until_ms, now_ms):
             return False
-        self._sensor.record(now_ms - request.created_ms, now_ms)
+        self._latency.record(now_ms - request.created_ms, now_ms)
         self._membership.receive_heartbeat()
         return True
 
     def _answered(self, sent: Generation, response: ClientResponse) -> None:
-        self._sensor.record(response.request_latency_ms)
+        self._latency.record(response.request_latency_ms)
         error = errors.for_code(response.response_body.error_code)
         membership = self._membership
         if isinstance(error, errors.RebalanceInProgressError):
@@ -684,7 +647,7 @@ class HeartbeatRequestManager:
         elif error is not None:
             if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
                 self._coordinator.mark_unknown(f"Heartbeat: {error}")
-            elif not isinstance(error, (RetriableError, *self._refused_with)):
+            elif not isinstance(error, (errors.RetriableError, *self._refused_with)):
                 self._log.warning(
                     "The coordinator refuses heartbeats. If that lasts for session.timeout.ms=%d, this member loses "
                     "its partitions: %s",
@@ -699,7 +662,7 @@ class HeartbeatRequestManager:
         self._refused_with = ()
         membership.receive_heartbeat()
 
-    def _translated(self, error: errors.BrokerError) -> KafkaError:
+    def _translated(self, error: errors.BrokerError) -> errors.KafkaError:
         """Return an error that says what to do."""
         if isinstance(error, errors.GroupAuthorizationError):
             return group_denied(self._log.principal, self._config.group_id)
@@ -709,7 +672,7 @@ class HeartbeatRequestManager:
         """End the membership, and return True unless it has ended before."""
         # After ILLEGAL_GENERATION the coordinator still knows the member id.
         reset_member_id = not isinstance(error, errors.IllegalGenerationError)
-        if isinstance(error, FencedInstanceIdError):
+        if isinstance(error, errors.FencedInstanceIdError):
             error = fenced_error(self._config)
         reason = f"the coordinator answered a heartbeat with {error}"
         if not self._membership.reset_if_unchanged(
@@ -717,7 +680,7 @@ class HeartbeatRequestManager:
         ):
             self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)
             return False
-        if isinstance(error, FencedInstanceIdError):
+        if isinstance(error, errors.FencedInstanceIdError):
             self._log.error("Fenced: %s", error)
             self.failure = error
         return True
@@ -731,6 +694,6 @@ class HeartbeatRequestManager:
         return str(error)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, DisconnectError):
+        if isinstance(error, errors.DisconnectError):
             self._coordinator.mark_unknown(str(error), is_disconnected=True)
         self._membership.fail_heartbeat()

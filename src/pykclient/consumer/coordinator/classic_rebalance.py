@@ -63,17 +63,6 @@ from pykclient.consumer.partition_assignors import (
     ConsumerPartitionAssignor,
     Subscription,
 )
-from pykclient.errors import (
-    ConfigError,
-    DisconnectError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    MemberIdRequiredError,
-    RemoteProtocolError,
-    RetriableError,
-)
 from pykclient.network.failures import group_denied
 from pykclient.network.metadata import Cluster
 from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -99,7 +88,7 @@ HIGHEST_VERSION = ConsumerProtocolSubscription.VERSIONS[1]
 def _read_version(reader: Reader) -> int:
     version = reader.int16()
     if version < 0:
-        raise RemoteProtocolError(f"version {version} of the consumer protocol does not exist")
+        raise errors.RemoteProtocolError(f"version {version} of the consumer protocol does not exist")
     return min(version, HIGHEST_VERSION)
 
 
@@ -116,7 +105,7 @@ def _partitions(
     partitions = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
     for tp in partitions:
         if tp.partition < 0:
-            raise RemoteProtocolError(f"topic {tp.topic!r} cannot have a partition {tp.partition}")
+            raise errors.RemoteProtocolError(f"topic {tp.topic!r} cannot have a partition {tp.partition}")
     return partitions
 
 
@@ -261,7 +250,9 @@ class ConsumerGroupProtocol:
     def check_assignors(self) -> None:
         """Raise IllegalStateError if there are no assignors."""
         if self._protocol is None:
-            raise IllegalStateError("partition.assignment.strategy is empty, so subscribe() cannot work; use assign()")
+            raise errors.IllegalStateError(
+                "partition.assignment.strategy is empty, so subscribe() cannot work; use assign()"
+            )
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -391,7 +382,7 @@ class ConsumerGroupProtocol:
         for assignor in self._assignors:
             if assignor.name == name:
                 return assignor
-        raise IllegalStateError(f"the coordinator chose the assignor {name!r}, which this member did not offer")
+        raise errors.IllegalStateError(f"the coordinator chose the assignor {name!r}, which this member did not offer")
 
     def elect(
         self, protocol_name: str, members: Sequence[JoinGroupResponse.JoinGroupResponseMember], skip_assignment: bool
@@ -485,8 +476,8 @@ class ConsumerGroupProtocol:
         try:
             # No bytes: the leader's assignor left this member out.
             given = deserialize_assignment(assignment) if assignment else Assignment(())
-        except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"the leader sent an assignment that cannot be read: {error}") from error
+        except errors.RemoteProtocolError as error:
+            raise errors.RemoteProtocolError(f"the leader sent an assignment that cannot be read: {error}") from error
         assigned = sorted(given.partitions)
         if not self._subscriptions.check_assignment_matched_subscription(assigned):
             self._membership.request_rejoin(
@@ -540,7 +531,7 @@ def _common_protocol(assignors: Sequence[ConsumerPartitionAssignor]) -> int | No
     common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
     if not common:
         offered = ", ".join(assignor.name for assignor in assignors)
-        raise ConfigError(f"partition.assignment.strategy: {offered} have no rebalance protocol in common")
+        raise errors.ConfigError(f"partition.assignment.strategy: {offered} have no rebalance protocol in common")
     return max(common)
 
 
@@ -555,7 +546,7 @@ def _validate_cooperative_assignment(
         added |= set(assignment.partitions) - owned
         revoked |= owned.difference(assignment.partitions)
     if added & revoked:
-        raise IllegalStateError(
+        raise errors.IllegalStateError(
             f"the assignor supports COOPERATIVE but gives partitions away that still have an owner: "
             f"{names(added & revoked)}"
         )
@@ -570,7 +561,7 @@ _REJOIN_AT_ONCE = (
     errors.UnknownMemberIdError,
     errors.IllegalGenerationError,
     errors.RebalanceInProgressError,
-    MemberIdRequiredError,
+    errors.MemberIdRequiredError,
 )
 
 
@@ -582,7 +573,7 @@ class _Rebalance(NamedTuple):
     owned: frozenset[TopicPartition]
 
 
-class UnjoinedGroupError(RetriableError):
+class UnjoinedGroupError(errors.RetriableError):
     """The member left the group while JoinGroup was in flight."""
 
 
@@ -646,7 +637,7 @@ class ClassicMembershipManager(GroupMember):
 
     def check_broker_pattern(self) -> None:
         """Raise IllegalArgumentError: with this protocol, members match patterns."""
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             "the brokers match patterns only with group.protocol=consumer; set that, or subscribe to re.compile(...), "
             "which the client matches"
         )
@@ -857,7 +848,9 @@ class ClassicMembershipManager(GroupMember):
         """Fail the request in flight."""
         if self.is_joining:
             self._coordinator.mark_unknown("the connection was closed", is_disconnected=True)
-            self._attempt_failed(DisconnectError("an exception interrupted the call that was using the connection"))
+            self._attempt_failed(
+                errors.DisconnectError("an exception interrupted the call that was using the connection")
+            )
 
     def _join(self, now_ms: int) -> PollResult:
         if self.membership.needs_join_prepare:
@@ -892,7 +885,7 @@ class ClassicMembershipManager(GroupMember):
                 return PollResult(self._deadline_ms - now_ms)
             timeout_ms = self._config.rebalance_timeout_ms
             self._attempt_failed(
-                KafkaTimeoutError(
+                errors.KafkaTimeoutError(
                     f"as leader of group {self._config.group_id!r}, no metadata of its topics within {timeout_ms} ms: "
                     f"{self._client.connection_report() or 'no broker answered'}"
                 )
@@ -926,11 +919,11 @@ class ClassicMembershipManager(GroupMember):
         self._move(RESTING)
         self._sensors.failed_rebalance.record()
         name = type(error).__name__
-        if not isinstance(error, MemberIdRequiredError):  # which has already requested it
+        if not isinstance(error, errors.MemberIdRequiredError):  # which has already requested it
             self.membership.request_rejoin(f"rebalance failed due to {name}", f"the rebalance failed: {name}: {error}")
         if isinstance(error, _REJOIN_AT_ONCE):
             return
-        if not isinstance(error, RetriableError):
+        if not isinstance(error, errors.RetriableError):
             self._failure = error
             return
         self._next_join_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._failures)
@@ -973,7 +966,9 @@ class ClassicMembershipManager(GroupMember):
         else:
             self._move(JOINED)
 
-    def _join_failed(self, error: errors.BrokerError, response: JoinGroupResponse, sent: Generation) -> KafkaError:
+    def _join_failed(
+        self, error: errors.BrokerError, response: JoinGroupResponse, sent: Generation
+    ) -> errors.KafkaError:
         """Apply an error of the broker to the membership, and return the error of the attempt."""
         log = self._log
         if isinstance(error, errors.MemberIdRequiredError):
@@ -1005,7 +1000,7 @@ class ClassicMembershipManager(GroupMember):
                 f"the brokers do not allow session.timeout.ms={self._config.session_timeout_ms}: they have limits "
                 f"for it (group.min.session.timeout.ms, group.max.session.timeout.ms)"
             )
-        elif not isinstance(error, (errors.InvalidGroupIdError, errors.UnsupportedVersionError, RetriableError)):
+        elif not isinstance(error, (errors.InvalidGroupIdError, errors.UnsupportedVersionError, errors.RetriableError)):
             return _unexpected("JoinGroup", error)
         return error
 
@@ -1037,7 +1032,7 @@ class ClassicMembershipManager(GroupMember):
         self._assignment = assignment
         self._move(ASSIGNING)
 
-    def _sync_failed(self, error: errors.BrokerError, sent: Generation) -> KafkaError:
+    def _sync_failed(self, error: errors.BrokerError, sent: Generation) -> errors.KafkaError:
         """Apply an error of the broker to the membership, and return the error of the attempt."""
         if isinstance(error, errors.GroupAuthorizationError):
             return group_denied(self._log.principal, self._config.group_id)
@@ -1053,7 +1048,7 @@ class ClassicMembershipManager(GroupMember):
             self.membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"SyncGroup: {error}")
-        elif isinstance(error, RetriableError):
+        elif isinstance(error, errors.RetriableError):
             # Java's application gets these. A new coordinator answers so while it loads the group.
             self._log.info("SyncGroup failed, joining again: %s", error)
         else:

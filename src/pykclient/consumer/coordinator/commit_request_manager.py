@@ -35,16 +35,6 @@ from pykclient.consumer.coordinator.membership import (
     fenced_error,
 )
 from pykclient.consumer.subscription_state import FetchPosition
-from pykclient.errors import (
-    CommitFailedError,
-    DisconnectError,
-    FencedInstanceIdError,
-    KafkaError,
-    RebalanceInProgressError,
-    RetriableCommitFailedError,
-    RetriableError,
-    WakeupError,
-)
 from pykclient.metrics import Sensor
 from pykclient.network.client_request import Shortcut, UsualResponse
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -126,7 +116,7 @@ class CommitBeforeRevoke:
         if self._future is None and now_ms >= self._next_ms:
             try:
                 self._future = self._commits.auto_commit_async()
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 return self._go_on(f"failed: {error}")
             return 0
         if self._future is not None and self._future.failed:
@@ -310,7 +300,7 @@ class CommitRequestManager:
         if error is None:
             if self._log.isEnabledFor(logging.DEBUG):
                 self._log.debug("Committed automatically: %s", shown(offsets))
-        elif isinstance(error, RetriableCommitFailedError):
+        elif isinstance(error, errors.RetriableCommitFailedError):
             self._log.debug("Automatic commit failed for now: %s", error)
             self._next_auto_commit_ms = self._clock.now_ms() + self._config.retry_backoff_ms
         else:
@@ -333,7 +323,9 @@ class CommitRequestManager:
             if not commit.is_async:
                 commit.is_done = True
             elif commit.in_flight and not commit.is_done:
-                self._end(commit, DisconnectError("an exception interrupted the call that was using the connection"))
+                self._end(
+                    commit, errors.DisconnectError("an exception interrupted the call that was using the connection")
+                )
         self.pending = [commit for commit in self.pending if not commit.is_done]
 
     def _advance(self, commit: _Commit, now_ms: int, requests: list[UnsentRequest]) -> int:
@@ -362,7 +354,7 @@ class CommitRequestManager:
             return min(left_ms, commit.next_ms - now_ms)
         try:
             request = self._request(commit, node)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._attempt_failed(commit, error)
             return 0  # which may be retried
         if request is not None:
@@ -399,7 +391,7 @@ class CommitRequestManager:
 
     def _attempt_failed(self, commit: _Commit, error: Exception) -> None:
         commit.last_error = error
-        if commit.is_async or not isinstance(error, RetriableError):
+        if commit.is_async or not isinstance(error, errors.RetriableError):
             self._end(commit, error)
             return
         if isinstance(error, _UNKNOWN_TOPIC):
@@ -415,9 +407,9 @@ class CommitRequestManager:
         interceptors = self._consumer.interceptors
         if error is None and interceptors is not None and self._is_intercepted and commit.offsets:
             self._events.add(self._intercept(commit, interceptors))
-        if commit.is_async and isinstance(error, RetriableError):
+        if commit.is_async and isinstance(error, errors.RetriableError):
             error = _retriable(error)
-        if isinstance(error, FencedInstanceIdError) and commit.is_async:
+        if isinstance(error, errors.FencedInstanceIdError) and commit.is_async:
             self.is_fenced = True
         if commit.callback is not None:
             self._events.add(self._tell(commit, error))
@@ -429,7 +421,7 @@ class CommitRequestManager:
         # Last: if an exception strikes before, ``reset`` ends the commit again, so that nobody waits in vain.
         commit.is_done = True
 
-    def _timeout_error(self, commit: _Commit) -> KafkaError:
+    def _timeout_error(self, commit: _Commit) -> errors.KafkaError:
         coordinator = self._coordinator
         reason = (coordinator.last_error if coordinator.unknown else None) or commit.last_error
         return timeout_error(self._client, "the commit", commit.timeout_ms, reason or coordinator.last_error)
@@ -448,7 +440,7 @@ class CommitRequestManager:
         try:
             yield ApplicationCall(partial(commit.future.settle, error))
             yield ApplicationCall(partial(commit.callback, commit.offsets, error))
-        except WakeupError:
+        except errors.WakeupError:
             raise
         except Exception:  # noqa: BLE001 - the application's code, which must not make the poll fail
             self._log.exception("The callback of a commit of %s failed", shown(commit.offsets))
@@ -566,9 +558,9 @@ class CommitRequestManager:
         if commit.future.succeeded:
             self._usual.expect(response.response_body, response.api_version)
 
-    def _not_a_member(self) -> KafkaError:
+    def _not_a_member(self) -> errors.KafkaError:
         if self._membership.rebalance_in_progress:
-            return RebalanceInProgressError(
+            return errors.RebalanceInProgressError(
                 f"offsets cannot be committed while group {self._config.group_id!r} rebalances; call poll() to "
                 f"complete the rebalance, then commit again what is still assigned"
             )
@@ -576,7 +568,7 @@ class CommitRequestManager:
         # Another rebalance would take the instance id back from the consumer that has it now.
         return fenced if self._membership.lost_because == str(fenced) else self.commit_failed_error()
 
-    def commit_failed_error(self, cause: str | None = None, sent: Generation | None = None) -> CommitFailedError:
+    def commit_failed_error(self, cause: str | None = None, sent: Generation | None = None) -> errors.CommitFailedError:
         """Return an error that explains why the membership ended, with the relevant times and settings.
 
         ``sent`` is the generation of a commit that the coordinator refused.
@@ -590,7 +582,7 @@ class CommitRequestManager:
         timeout = f"session.timeout.ms (now {config.session_timeout_ms})"
         if config.group_protocol == CONSUMER:  # which refuses that setting
             timeout = "the group's consumer.session.timeout.ms, a setting on the brokers"
-        return CommitFailedError(
+        return errors.CommitFailedError(
             f"offsets were not committed: this consumer is not a member of group {config.group_id!r} any more, and its "
             f"partitions may belong to others. Why: {why}. Its generation was {_shown_generation(before)}, and is "
             f"{_shown_generation(now)} now. The last poll() was {idle_s:.1f} s ago "
@@ -634,7 +626,7 @@ class CommitRequestManager:
         else:
             future.complete(None)
 
-    def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> KafkaError:
+    def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> errors.KafkaError:
         """Return the error for the application, after applying the broker's error to the membership."""
         membership = self._membership
         if isinstance(error, errors.GroupAuthorizationError):
@@ -652,18 +644,18 @@ class CommitRequestManager:
         ):
             self._coordinator.mark_unknown(f"OffsetCommit: {error}")
             return error
-        if isinstance(error, FencedInstanceIdError):
+        if isinstance(error, errors.FencedInstanceIdError):
             generation, state = membership.snapshot()
             if generation == sent:
                 return fenced_error(self._config)
             if state is PREPARING_REBALANCE:
                 return self._stale(sent)
             return self.commit_failed_error(f"{error}", sent)
-        if isinstance(error, RebalanceInProgressError):
+        if isinstance(error, errors.RebalanceInProgressError):
             # No member can commit between JoinGroup and SyncGroup. The generation is valid, and poll() completes the
             # rebalance.
             membership.request_rejoin("offset commit failed since group is already rebalancing")
-            return RebalanceInProgressError(
+            return errors.RebalanceInProgressError(
                 f"group {self._config.group_id!r} is rebalancing; call poll() to complete the rebalance, then commit "
                 f"again what is still assigned"
             )
@@ -678,14 +670,14 @@ class CommitRequestManager:
             ):
                 return self._stale(sent)
             return self.commit_failed_error(cause, sent)
-        if isinstance(error, RetriableError):
+        if isinstance(error, errors.RetriableError):
             return error
-        wrapped = KafkaError(f"unexpected error in the commit of {tp}: {error}")
+        wrapped = errors.KafkaError(f"unexpected error in the commit of {tp}: {error}")
         wrapped.__cause__ = error
         return wrapped
 
-    def _stale(self, sent: Generation) -> RebalanceInProgressError:
-        return RebalanceInProgressError(
+    def _stale(self, sent: Generation) -> errors.RebalanceInProgressError:
+        return errors.RebalanceInProgressError(
             f"offsets were not committed: they were sent in {sent}, and a rebalance has begun since; call poll() to "
             f"complete it, then commit again what is still assigned"
         )
@@ -706,8 +698,8 @@ def _shown_generation(generation_id: int | None) -> str:
     return "none" if generation_id is None or generation_id < 0 else str(generation_id)
 
 
-def _retriable(error: Exception) -> RetriableCommitFailedError:
-    failure = RetriableCommitFailedError(f"the commit failed, but may be tried again: {error}")
+def _retriable(error: Exception) -> errors.RetriableCommitFailedError:
+    failure = errors.RetriableCommitFailedError(f"the commit failed, but may be tried again: {error}")
     failure.__cause__ = error
     return failure
 
@@ -881,7 +873,7 @@ class CommittedOffsetsRequestManager:
         lookup.is_wanted = bool(lookup.waiting)
         return min([waiting.left_ms(now_ms) for waiting in lookup.waiting], default=FOREVER_MS)
 
-    def _timeout_error(self, lookup: _Lookup, timeout_ms: int) -> KafkaError:
+    def _timeout_error(self, lookup: _Lookup, timeout_ms: int) -> errors.KafkaError:
         coordinator = self._coordinator
         reason = (coordinator.last_error if coordinator.unknown else None) or lookup.last_error
         what = "the lookup of committed offsets"
@@ -916,7 +908,7 @@ class CommittedOffsetsRequestManager:
     def _attempt_failed(self, lookup: _Lookup, error: Exception) -> None:
         lookup.in_flight = False
         lookup.last_error = error
-        if not isinstance(error, RetriableError):
+        if not isinstance(error, errors.RetriableError):
             self._end(lookup, error)
             return
         lookup.next_ms = self._clock.now_ms() + self._retry_backoff.backoff(lookup.attempts)
@@ -991,10 +983,10 @@ class CommittedOffsetsRequestManager:
                 future.raise_error(error)
                 return
             elif isinstance(error, errors.UnknownTopicOrPartitionError):
-                future.raise_error(KafkaError(f"{tp} does not exist, so it has no committed offset"))
+                future.raise_error(errors.KafkaError(f"{tp} does not exist, so it has no committed offset"))
                 return
             else:
-                future.raise_error(KafkaError(f"unexpected error about the committed offset of {tp}: {error}"))
+                future.raise_error(errors.KafkaError(f"unexpected error about the committed offset of {tp}: {error}"))
                 return
         if unauthorized:
             future.raise_error(topics_denied(self._log.principal, unauthorized, "READ", "to get committed offsets"))
@@ -1009,14 +1001,14 @@ class CommittedOffsetsRequestManager:
         else:
             future.complete(offsets)
 
-    def _group_failed(self, error: errors.BrokerError) -> KafkaError:
+    def _group_failed(self, error: errors.BrokerError) -> errors.KafkaError:
         if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"OffsetFetch: {error}")
             return error
         if isinstance(error, errors.GroupAuthorizationError):
             return group_denied(self._log.principal, self._group_id)
-        if isinstance(error, RetriableError):
+        if isinstance(error, errors.RetriableError):
             return error
         if isinstance(error, (errors.StaleMemberEpochError, errors.UnknownMemberIdError)):
             return StaleMemberError(str(error))  # a heartbeat brings the new epoch, or the end of the membership
-        return KafkaError(f"unexpected error about the committed offsets of {self._group_id!r}: {error}")
+        return errors.KafkaError(f"unexpected error about the committed offsets of {self._group_id!r}: {error}")

@@ -18,6 +18,7 @@ from pykclient import errors, types
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
 from pykclient.consumer.coordinator import group_requests
+from pykclient.consumer.coordinator.group_member import HeartbeatManager
 from pykclient.consumer.coordinator.membership import (
     NO_GENERATION,
     Generation,
@@ -27,7 +28,7 @@ from pykclient.consumer.coordinator.membership import (
 )
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError, check_move
-from pykclient.network.client_request import Shortcut, UsualResponse
+from pykclient.network.client_request import Shortcut
 from pykclient.network.failures import group_denied, topics_denied
 
 if TYPE_CHECKING:
@@ -574,16 +575,13 @@ class SentFields:
         self.pattern: SubscriptionPattern | None = None
 
 
-class ConsumerHeartbeatRequestManager:
+class ConsumerHeartbeatRequestManager(HeartbeatManager):
     """Sends heartbeats, and tracks the time since the application last polled.
 
     A heartbeat is due at the interval that the coordinator names, and at once to join, to report partitions that the
     member has given up or taken over, to leave, and when the subscription has changed. Thread: the holder of the I/O
     lease.
     """
-
-    runs_in_background = True
-    pending = True
 
     #: The name of the request in logs.
     request_name = "ConsumerGroupHeartbeat"
@@ -598,23 +596,12 @@ class ConsumerHeartbeatRequestManager:
         latency: Sensor,
         client: NetworkClientDelegate | None = None,
     ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
+        super().__init__(config, log_context, lookup, latency, client)
         self._membership = membership
-        self._coordinator = lookup
         self._subscriptions = subscriptions
-        self._latency = latency
-        self._client = client  # None: every response is parsed
-        self._usual = UsualResponse()
         self._usual_epoch = self._usual_interval_ms = 0
         self._sent = SentFields()
         self._leaving: RequestFuture[None] | None = None
-        # No timer ends before this time, unless there is a signal.
-        self._next_event_ms = 0
-        self._seen_signals = -1
-        self._rest = PollResult()  # the result until that time
-        #: An error for the application's next poll that does not end the membership.
-        self.failure: KafkaError | None = None
 
     def raise_failure(self) -> None:
         """Raise, once, a heartbeat's error that the application must handle.
@@ -654,7 +641,9 @@ class ConsumerHeartbeatRequestManager:
         if now_ms < self._next_event_ms and signals == self._seen_signals and not is_changed:
             self._rest.wait_ms = self._next_event_ms - now_ms
             return self._rest
-        self._leave_if_late(now_ms)
+        cause = self._lateness(membership.last_poll_ms, now_ms)
+        if membership.is_late(now_ms, cause):
+            self._warn_of_lateness(cause)
         beat, rest_ms = membership.next_beat(now_ms, is_due=is_changed)
         self._next_event_ms = now_ms + rest_ms
         self._seen_signals = signals
@@ -664,30 +653,11 @@ class ConsumerHeartbeatRequestManager:
         request.future.add_listener(partial(self._answered, beat), partial(self._failed, beat))
         return PollResult(rest_ms, (request,))
 
-    def check_soon(self) -> None:
-        """Make the next poll check the membership, because a heartbeat is due earlier. Thread: application."""
-        self._next_event_ms = 0
-
     def reset(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""
         self._sent = SentFields()
         self._membership.interrupted()
         self._next_event_ms = 0
-
-    def _leave_if_late(self, now_ms: int) -> None:
-        config = self._config
-        idle_s = (now_ms - self._membership.last_poll_ms) / 1000
-        cause = (
-            f"poll() was not called for {idle_s:.1f} s, longer than max.poll.interval.ms="
-            f"{config.rebalance_timeout_ms}, so it left the group"
-        )
-        if self._membership.is_late(now_ms, cause):
-            self._log.warning(
-                "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower "
-                "max.poll.records (now %d)",
-                cause,
-                config.max_poll_records,
-            )
 
     def _builder(self, beat: Beat) -> RequestBuilder:
         """Return a request with the fields that have changed since the last one; with all, if the member joins."""
@@ -721,9 +691,7 @@ class ConsumerHeartbeatRequestManager:
 
     def _is_handled(self, beat: Beat, until_ms: int, request: ClientRequest, now_ms: int) -> bool:
         """Handle the usual response, if it comes before ``until_ms``: until then the application may wait."""
-        if now_ms >= until_ms or self.failure is not None or beat.is_leaving:
-            return False
-        if self._client is None or not self._client.awaits_records:
+        if self.failure is not None or beat.is_leaving or not self._may_wait(until_ms, now_ms):
             return False
         if not self._membership.confirmed(beat, self._usual_epoch, self._usual_interval_ms):
             return False

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import Clock
-from pykclient.consumer.application_driver import ApplicationCall, ApplicationEvents, Steps
+from pykclient.consumer.application_driver import ApplicationCall, ApplicationEvents, PollResult, Steps
 from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.errors import WakeupError
+from pykclient.errors import KafkaError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.metrics import (
     Avg,
@@ -29,6 +29,7 @@ from pykclient.metrics import (
     Sensor,
     WindowedCount,
 )
+from pykclient.network.client_request import UsualResponse
 from pykclient.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -169,6 +170,60 @@ def _meter(metrics: Metrics, group: str, name: str, what: str) -> Meter:
         metrics.metric_name(f"{name}-total", group, f"The total number of {what}"),
         WindowedCount(),
     )
+
+
+class HeartbeatManager:
+    """The part of sending heartbeats that all group protocols share. Thread: the holder of the I/O lease.
+
+    Without a ``client``, every response is parsed.
+    """
+
+    runs_in_background = True
+    pending = True
+
+    def __init__(
+        self,
+        config: GroupRebalanceConfig,
+        log_context: LogContext,
+        lookup: CoordinatorRequestManager,
+        latency: Sensor,
+        client: NetworkClientDelegate | None,
+    ) -> None:
+        self._config = config
+        self._log = log_context.logger(type(self).__module__)
+        self._coordinator = lookup
+        self._latency = latency
+        self._client = client
+        self._usual = UsualResponse()
+        # No timer ends before this time, unless there is a signal.
+        self._next_event_ms = 0
+        self._seen_signals = -1
+        self._rest = PollResult()  # the result until that time
+        #: An error for the application's next poll.
+        self.failure: KafkaError | None = None
+
+    def check_soon(self) -> None:
+        """Make the next poll check the membership, because a heartbeat is due earlier. Thread: application."""
+        self._next_event_ms = 0
+
+    def _lateness(self, last_poll_ms: int, now_ms: int) -> str:
+        """Return why a member leaves whose application has not polled for ``max.poll.interval.ms``."""
+        return (
+            f"poll() was not called for {(now_ms - last_poll_ms) / 1000:.1f} s, longer than max.poll.interval.ms="
+            f"{self._config.rebalance_timeout_ms}, so it left the group"
+        )
+
+    def _warn_of_lateness(self, cause: str) -> None:
+        self._log.warning(
+            "%s. Processing what a poll returns takes too long: raise max.poll.interval.ms, or lower max.poll.records "
+            "(now %d)",
+            cause,
+            self._config.max_poll_records,
+        )
+
+    def _may_wait(self, until_ms: int, now_ms: int) -> bool:
+        """Return whether the application may wait for records on, after a response that changes nothing."""
+        return now_ms < until_ms and self._client is not None and self._client.awaits_records
 
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]

@@ -12,29 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
 from pykclient.consumer.share.acknowledgements import Acknowledgements, AcknowledgeOperation, NodeAcknowledgements
 from pykclient.consumer.share.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT, ShareCompletedFetch
-from pykclient.errors import (
-    AuthenticationError,
-    DisconnectError,
-    FencedLeaderEpochError,
-    GroupAuthorizationError,
-    InvalidRecordStateError,
-    InvalidShareSessionEpochError,
-    KafkaError,
-    KafkaTimeoutError,
-    NotLeaderOrFollowerError,
-    RetriableError,
-    ShareSessionLimitReachedError,
-    ShareSessionNotFoundError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-    for_code,
-)
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.failures import group_denied, shown_node
 from pykclient.network.metadata import LeaderIdAndEpoch
@@ -56,7 +39,11 @@ _MAX_EPOCH = (1 << 31) - 1
 #: The version that can renew locks (KIP-1222) and limit the number of records (KIP-1206).
 _RENEWALS_AND_LIMITS = 2
 
-_SESSION_LOST = (ShareSessionNotFoundError, InvalidShareSessionEpochError, ShareSessionLimitReachedError)
+_SESSION_LOST = (
+    errors.ShareSessionNotFoundError,
+    errors.InvalidShareSessionEpochError,
+    errors.ShareSessionLimitReachedError,
+)
 
 #: Acknowledgements by partition.
 AcknowledgementMap = Mapping["TopicIdPartition", "Acknowledgements"]
@@ -183,7 +170,7 @@ class ShareSessionHandler:
         )
         return RequestBuilder(request, _min_version(renews, BATCH_OPTIMIZED))
 
-    def handle_response(self, error: KafkaError | None) -> None:
+    def handle_response(self, error: errors.KafkaError | None) -> None:
         """Advance to the next epoch, or begin a new session if the top-level ``error`` requires it."""
         if error is not None:
             self._log.info("Broker %d refused a share request in epoch %d: %s", self._node_id, self.epoch, error)
@@ -229,9 +216,9 @@ if TYPE_CHECKING:
     PartitionAcknowledgements = dict[TopicIdPartition, Acknowledgements]
 
 _AGAIN = "the records are delivered again"
-_LEADER_MOVED = (NotLeaderOrFollowerError, FencedLeaderEpochError)
+_LEADER_MOVED = (errors.NotLeaderOrFollowerError, errors.FencedLeaderEpochError)
 #: After these errors the locks are gone, so retrying cannot help.
-_LOCKS_GONE = (*_LEADER_MOVED, UnknownTopicOrPartitionError, UnknownTopicIdError)
+_LOCKS_GONE = (*_LEADER_MOVED, errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
 
 
 class ShareConsumeRequestManager:
@@ -285,7 +272,7 @@ class ShareConsumeRequestManager:
         # With a limit of records: the only node to take records from, and how often one was chosen.
         self._record_node_id: int | None = None
         self._rotation = 0
-        self._failure: KafkaError | None = None
+        self._failure: errors.KafkaError | None = None
         #: Answered acknowledgements, for the application: partition, acknowledgements, new period of the locks in ms.
         self.completed: deque[tuple[TopicIdPartition, Acknowledgements, int | None]] = deque()
 
@@ -373,7 +360,7 @@ class ShareConsumeRequestManager:
             self._metrics.record_failed(len(acknowledgements))
         self.completed.append((tip, acknowledgements, lock_timeout_ms))
 
-    def _fail(self, acknowledged: PartitionAcknowledgements, error: KafkaError) -> None:
+    def _fail(self, acknowledged: PartitionAcknowledgements, error: errors.KafkaError) -> None:
         for tip, acknowledgements in acknowledged.items():
             acknowledgements.complete(error)
             self._on_completed(tip, acknowledgements, None)
@@ -402,7 +389,7 @@ class ShareConsumeRequestManager:
                 self._finish(node_id, operation)
             elif operation.attempts and now_ms >= operation.deadline_ms:
                 operation.fail_all(
-                    KafkaTimeoutError(
+                    errors.KafkaTimeoutError(
                         f"the acknowledgement did not succeed in {operation.attempts} attempts until its timeout; the "
                         "records are delivered again unless one of the attempts had an effect"
                     )
@@ -440,13 +427,15 @@ class ShareConsumeRequestManager:
         )
         requests.append(request)
 
-    def _lost(self, node_id: int, session: ShareSessionHandler | None, tip: TopicIdPartition) -> KafkaError | None:
+    def _lost(
+        self, node_id: int, session: ShareSessionHandler | None, tip: TopicIdPartition
+    ) -> errors.KafkaError | None:
         """Return the error of acknowledgements whose locks cannot exist any more."""
         leader = self._metadata.current_leader(tip.topic_partition).leader
         if leader is None:
             self._metadata.request_update(False)
         elif leader.id != node_id:
-            return NotLeaderOrFollowerError(
+            return errors.NotLeaderOrFollowerError(
                 f"broker {node_id}, which delivered records of {tip.topic_partition}, is no longer the leader, so "
                 f"their locks are gone: {_AGAIN}"
             )
@@ -454,8 +443,8 @@ class ShareConsumeRequestManager:
             return self._moved(node_id)
         return None
 
-    def _moved(self, node_id: int) -> KafkaError:
-        return NotLeaderOrFollowerError(
+    def _moved(self, node_id: int) -> errors.KafkaError:
+        return errors.NotLeaderOrFollowerError(
             f"the connection to broker {node_id} or its share session was lost after it delivered the records, so "
             f"their locks are gone: {_AGAIN}"
         )
@@ -513,7 +502,7 @@ class ShareConsumeRequestManager:
             return False
         try:
             self._client.maybe_throw_auth_failure(node)
-        except AuthenticationError as error:
+        except errors.AuthenticationError as error:
             self._failure = error
         return True
 
@@ -561,17 +550,17 @@ class ShareConsumeRequestManager:
     def _fetched(self, node: Node, response: ClientResponse) -> None:
         acknowledged = self._end_fetch(node.id)
         body: ShareFetchResponse = response.response_body
-        error = for_code(body.error_code, body.error_message)
+        error = errors.for_code(body.error_code, body.error_message)
         self._sessions[node.id].handle_response(error)
         if error is not None:
             self._fail(acknowledged, error)
-            if isinstance(error, UnknownTopicIdError):
+            if isinstance(error, errors.UnknownTopicIdError):
                 self._metadata.request_update(False)
-            elif isinstance(error, GroupAuthorizationError):
+            elif isinstance(error, errors.GroupAuthorizationError):
                 self._failure = group_denied(self._log.principal, self._group_id)
-            elif not isinstance(error, RetriableError):
+            elif not isinstance(error, errors.RetriableError):
                 self._failure = error
-            if not isinstance(error, ShareSessionNotFoundError):
+            if not isinstance(error, errors.ShareSessionNotFoundError):
                 self._let_rest(node.id)
             return
         lock_timeout_ms = body.acquisition_lock_timeout_ms or None
@@ -582,11 +571,11 @@ class ShareConsumeRequestManager:
         for tip, data in partitions.items():
             answer = acknowledged.pop(tip, None)
             if answer is not None:
-                answer.complete(for_code(data.acknowledge_error_code, data.acknowledge_error_message))
+                answer.complete(errors.for_code(data.acknowledge_error_code, data.acknowledge_error_message))
                 self._on_completed(tip, answer, lock_timeout_ms)
             if data.error_code:
                 has_errors = True
-                self._note_leader(tip, for_code(data.error_code), data.current_leader, moved)
+                self._note_leader(tip, errors.for_code(data.error_code), data.current_leader, moved)
             if data.error_code or data.acquired_records:
                 has_records = has_records or not data.error_code
                 # The broker has locked the records after the request was made.
@@ -594,7 +583,7 @@ class ShareConsumeRequestManager:
                 self._buffer_data(node, tip, data, lock_timeout_ms, lock_end_ms, aggregator)
             else:
                 aggregator.record(tip.topic_partition, 0, 0)
-        self._fail(acknowledged, InvalidRecordStateError(f"broker {node.id} did not answer the acknowledgement"))
+        self._fail(acknowledged, errors.InvalidRecordStateError(f"broker {node.id} did not answer the acknowledgement"))
         self._update_leaders(moved, body.node_endpoints)
         if has_records:
             self._is_fetching = False
@@ -615,7 +604,7 @@ class ShareConsumeRequestManager:
             return  # the end of the session releases the records
         try:
             self._buffer.add(ShareCompletedFetch(node.id, tip, data, lock_timeout_ms, lock_end_ms, aggregator))
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._failure = error
 
     def _by_name(self, body: ShareFetchResponse) -> dict[TopicIdPartition, ShareFetchResponse.PartitionData]:
@@ -642,7 +631,7 @@ class ShareConsumeRequestManager:
         acknowledged = self._end_fetch(node.id)
         self._sessions[node.id].handle_error(error)
         self._fail(acknowledged, _failure(error, node))
-        if isinstance(error, UnsupportedVersionError):
+        if isinstance(error, errors.UnsupportedVersionError):
             self._failure = _unsupported(node, error)
         self._let_rest(node.id)
 
@@ -651,10 +640,10 @@ class ShareConsumeRequestManager:
     def _acknowledged(self, node_id: int, operation: AcknowledgeOperation, response: ClientResponse) -> None:
         self._busy.discard(node_id)
         body: ShareAcknowledgeResponse = response.response_body
-        error = for_code(body.error_code, body.error_message)
+        error = errors.for_code(body.error_code, body.error_message)
         self._sessions[node_id].handle_response(error)
         if error is not None:
-            if self._sessions[node_id].is_new or not isinstance(error, RetriableError) or operation.is_last:
+            if self._sessions[node_id].is_new or not isinstance(error, errors.RetriableError) or operation.is_last:
                 operation.fail_all(error)
             else:
                 self._back_off(operation)
@@ -675,13 +664,17 @@ class ShareConsumeRequestManager:
                 tip = self._names.get((topic.topic_id, data.partition_index))
                 if tip is None or tip not in operation.waiting:
                     continue
-                error = for_code(data.error_code, data.error_message)
+                error = errors.for_code(data.error_code, data.error_message)
                 self._note_leader(tip, error, data.current_leader, moved)
-                if isinstance(error, RetriableError) and not isinstance(error, _LOCKS_GONE) and not operation.is_last:
+                if (
+                    isinstance(error, errors.RetriableError)
+                    and not isinstance(error, _LOCKS_GONE)
+                    and not operation.is_last
+                ):
                     retried[tip] = operation.waiting.pop(tip)
                 else:
                     operation.complete(tip, error, lock_timeout_ms if error is None else None)
-        operation.fail_all(InvalidRecordStateError(f"broker {node_id} did not answer the acknowledgement"))
+        operation.fail_all(errors.InvalidRecordStateError(f"broker {node_id} did not answer the acknowledgement"))
         if retried:
             operation.waiting = retried
             self._back_off(operation)
@@ -709,7 +702,7 @@ class ShareConsumeRequestManager:
     def _note_leader(
         self,
         tip: TopicIdPartition,
-        error: KafkaError | None,
+        error: errors.KafkaError | None,
         hint: ShareFetchResponse.LeaderIdAndEpoch | ShareAcknowledgeResponse.LeaderIdAndEpoch,
         moved: dict[TopicPartition, LeaderIdAndEpoch],
     ) -> None:
@@ -736,7 +729,9 @@ class ShareConsumeRequestManager:
 
         The lost connections end the sessions, and the brokers release the locks.
         """
-        error = DisconnectError(f"a call of the consumer was interrupted, which ended its share sessions: {_AGAIN}")
+        error = errors.DisconnectError(
+            f"a call of the consumer was interrupted, which ended its share sessions: {_AGAIN}"
+        )
         for acknowledged in (*self._piggyback.values(), *self._in_fetches.values()):
             self._fail(acknowledged, error)
         for operations in self._operations.values():
@@ -754,22 +749,24 @@ class ShareConsumeRequestManager:
         self._record_node_id = None
 
 
-def _failure(error: Exception, node: Node | None) -> KafkaError:
+def _failure(error: Exception, node: Node | None) -> errors.KafkaError:
     """Return the error of acknowledgements whose request got no answer."""
     where = "the broker" if node is None else shown_node(node)
-    if isinstance(error, UnsupportedVersionError):
+    if isinstance(error, errors.UnsupportedVersionError):
         return _unsupported(node, error)
-    if isinstance(error, DisconnectError):
-        return DisconnectError(
+    if isinstance(error, errors.DisconnectError):
+        return errors.DisconnectError(
             f"whether {where} has received the acknowledgements is not known, as there was no answer ({error}). "
             "Records whose acknowledgements it has not received are delivered again"
         )
-    return error if isinstance(error, KafkaError) else KafkaError(f"a request to {where} failed: {error!r}")
+    return (
+        error if isinstance(error, errors.KafkaError) else errors.KafkaError(f"a request to {where} failed: {error!r}")
+    )
 
 
-def _unsupported(node: Node | None, error: UnsupportedVersionError) -> UnsupportedVersionError:
+def _unsupported(node: Node | None, error: errors.UnsupportedVersionError) -> errors.UnsupportedVersionError:
     where = "a broker" if node is None else shown_node(node)
-    return UnsupportedVersionError(
+    return errors.UnsupportedVersionError(
         f"{where} cannot serve this share consumer: {error}. Share groups need Kafka 4.1 or later; "
         "AcknowledgeType.RENEW and share.acquire.mode=record_limit need Kafka 4.2"
     )

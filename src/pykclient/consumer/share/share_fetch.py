@@ -12,15 +12,6 @@ from pykclient import errors
 from pykclient.caused_errors import caused_by, innermost, load_of
 from pykclient.consumer.fetch_collector import MENDED_BY_METADATA
 from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, AcknowledgeType, NodeAcknowledgements
-from pykclient.errors import (
-    CorruptRecordError,
-    IllegalStateError,
-    KafkaError,
-    RecordDeserializationError,
-    RemoteProtocolError,
-    TopicAuthorizationError,
-    for_code,
-)
 from pykclient.network.failures import topics_denied
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from pykclient.record.memory_records import MemoryRecords
@@ -182,7 +173,7 @@ class ShareFetch:
         self._batches: dict[TopicPartition, ShareInFlightBatch] = {}
         #: The period of the records' locks in milliseconds, if the broker has told it.
         self.lock_timeout_ms: int | None = None
-        self.error: KafkaError | None = None
+        self.error: errors.KafkaError | None = None
         self.returned = False
 
     def can_add(self, node_id: int, partition: TopicIdPartition) -> bool:
@@ -232,7 +223,7 @@ class ShareFetch:
         for tp, offset in places:
             batch = self._batches.get(tp)
             if batch is None or offset not in batch.in_flight:
-                raise IllegalStateError(
+                raise errors.IllegalStateError(
                     f"the record at offset {offset} of {tp} cannot be acknowledged: it is not one of those that the "
                     "last poll() returned, its acknowledgement has been sent, or an exception of a signal handler has "
                     "interrupted a call, which released its lock. Acknowledge each record before the next poll() or "
@@ -250,7 +241,7 @@ class ShareFetch:
         """
         batch = self._batches.get(tp)
         if batch is None or not batch.acknowledge_failed(offset, kind):
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"the record at offset {offset} of {tp} cannot be acknowledged by its offset: that is for records for "
                 "which the last poll() has raised an error, such as RecordDeserializationError. Pass other records "
                 "as acknowledge(record, type)"
@@ -352,7 +343,7 @@ class ShareCompletedFetch:
         """
         ranges = self.partition_data.acquired_records
         if sum(max(0, each.last_offset - each.first_offset + 1) for each in ranges) > MAX_ACQUIRED:
-            raise RemoteProtocolError(
+            raise errors.RemoteProtocolError(
                 f"the broker claims to have acquired more than {MAX_ACQUIRED} records of "
                 f"{self.partition.topic_partition} for one fetch"
             )
@@ -364,7 +355,7 @@ class ShareCompletedFetch:
 
     def fetch_records(
         self, config: ShareFetchConfig, deserializers: Deserializers, max_records: int, *, may_fail: bool
-    ) -> tuple[ShareInFlightBatch, KafkaError | None]:
+    ) -> tuple[ShareInFlightBatch, errors.KafkaError | None]:
         """Return at least ``max_records`` records, if there are as many, up to the end of a batch.
 
         If the next record cannot be read, it is acknowledged, and returned is the error to raise. That happens only
@@ -436,11 +427,11 @@ class ShareCompletedFetch:
 
     def _deserialization_error(
         self, record: ConsumerRecord[Any, Any], part: str, deserializers: Deserializers, error: Exception
-    ) -> RecordDeserializationError:
+    ) -> errors.RecordDeserializationError:
         tp, offset = self.partition.topic_partition, record.offset
         deserializer = deserializers.key if part == "key" else deserializers.value
         assert deserializer is not None
-        failure = RecordDeserializationError(
+        failure = errors.RecordDeserializationError(
             f"the {part} of the record at offset {offset} of {tp} cannot be deserialized by "
             f"{definition_of(deserializer)}: {type(error).__name__}: {error}. The record is released, so that it is "
             "delivered again until the group's limit of deliveries; with share.acknowledgement.mode=explicit, "
@@ -461,7 +452,7 @@ class ShareCompletedFetch:
         """Decode the next batch into ``_pending``. Return False at the end, where all that remains are gaps."""
         try:
             batch = self._records.batch_at(self._position)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             raise _UnreadableError(self._unreadable(error), self._acquired_until(MAX_INT64), is_batch=False) from error
         if batch is None:
             while self._acquired:
@@ -472,7 +463,7 @@ class ShareCompletedFetch:
             if config.check_crcs:
                 batch.ensure_valid()
             records = [] if batch.is_control_batch else self._decode(batch, config)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             raise _UnreadableError(self._unreadable(error, batch), self._acquired_until(batch.last_offset)) from error
         self._position += len(batch.buffer)
         acquired = self._acquired
@@ -500,16 +491,16 @@ class ShareCompletedFetch:
     def _acquired_until(self, last_offset: int) -> frozenset[int]:
         return frozenset(offset for offset, _ in self._acquired if offset <= last_offset)
 
-    def _unreadable(self, error: KafkaError, batch: AnyRecordBatch | None = None) -> KafkaError:
+    def _unreadable(self, error: errors.KafkaError, batch: AnyRecordBatch | None = None) -> errors.KafkaError:
         """Return the error of a batch, or of bytes that are no batch."""
         tp = self.partition.topic_partition
         if batch is None:
             where, what = "", "All records that follow in the response are released"
         else:
             where = f" at offsets {batch.base_offset} to {batch.last_offset}"
-            is_corrupt = isinstance(error, CorruptRecordError)
+            is_corrupt = isinstance(error, errors.CorruptRecordError)
             what = f"The acquired records of the batch are {'rejected' if is_corrupt else 'released'}"
-        failure = (CorruptRecordError if isinstance(error, CorruptRecordError) else KafkaError)(
+        failure = (errors.CorruptRecordError if isinstance(error, errors.CorruptRecordError) else errors.KafkaError)(
             f"cannot read the records of {tp}{where}: {error}. {what}"
         )
         failure.__cause__ = error
@@ -518,7 +509,7 @@ class ShareCompletedFetch:
     def _skip(self, unreadable: _UnreadableError, result: ShareInFlightBatch) -> None:
         """Acknowledge what cannot be read, and go on behind it."""
         error = unreadable.error
-        if isinstance(error, RecordDeserializationError):
+        if isinstance(error, errors.RecordDeserializationError):
             result.fail(frozenset((self._pending.popleft().offset,)), AcknowledgeType.RELEASE)
             return
         batch = self._records.batch_at(self._position) if unreadable.is_batch else None
@@ -527,7 +518,7 @@ class ShareCompletedFetch:
             self._position = len(self._records.buffer)
         else:
             self._position += len(batch.buffer)
-            if isinstance(error, CorruptRecordError):
+            if isinstance(error, errors.CorruptRecordError):
                 kind = AcknowledgeType.REJECT
         result.fail(unreadable.offsets, kind)
         while self._acquired and self._acquired[0][0] in unreadable.offsets:
@@ -545,7 +536,7 @@ class _UnreadableError(Exception):
 
     def __init__(
         self,
-        error: KafkaError,
+        error: errors.KafkaError,
         offsets: frozenset[int] = frozenset(),
         *,
         is_batch: bool = True,
@@ -650,7 +641,7 @@ class ShareFetchBuffer:
     def _handle_error(self, completed: ShareCompletedFetch, fetch: ShareFetch) -> bool:
         """Handle the error of a partition. Return False if it ends the collection."""
         tp = completed.partition.topic_partition
-        error = for_code(completed.partition_data.error_code, completed.partition_data.error_message)
+        error = errors.for_code(completed.partition_data.error_code, completed.partition_data.error_message)
         level = MENDED_BY_METADATA.get(completed.partition_data.error_code)
         if level is not None:
             self._log.log(level, "Fetching from %s failed, requesting metadata: %s", tp, error)
@@ -660,7 +651,7 @@ class ShareFetchBuffer:
         else:
             if fetch.num_records:
                 return False  # the next poll raises it
-            if isinstance(error, TopicAuthorizationError):
+            if isinstance(error, errors.TopicAuthorizationError):
                 self._log.warning("Not authorized to read %s", tp)
                 fetch.error = topics_denied(self._log.principal, [tp.topic], "READ")
             else:
