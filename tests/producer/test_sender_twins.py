@@ -19,7 +19,6 @@ MODULES = (
     "pykclient.producer.transactions.producer_id_manager",
     "pykclient.producer.batch_register",
     "pykclient.record.compression",
-    "pykclient.record.compression",
     "pykclient.record.record_batch",
     "pykclient.types",
     "tests.producer.harness",
@@ -49,7 +48,7 @@ class World:
         self.epoch = 1
         codec = twin["compression"].Compression.of(config.pop("codec"))
         # Other tests of this process may have left an estimate.
-        twin["compression_type"].CompressionRatioEstimator.reset_estimation(TOPIC)
+        twin["compression"].CompressionRatioEstimator.reset_estimation(TOPIC)
         self.h = twin["harness"].SenderHarness(compression=codec, metadata=self._metadata(), **config)
         if self.h.manager is not None:
             self.append()

@@ -26,7 +26,6 @@ MODULES = (
     "pykclient.producer.producer_components",
     "pykclient.producer.transactions.transaction_state",
     "pykclient.record.compression",
-    "pykclient.record.compression",
     "pykclient.record.memory_records_builder",
     "pykclient.types",
     "tests.producer.harness",
@@ -218,7 +217,7 @@ class World:
     def __init__(self, twin: Twin, config: dict[str, Any], seed: int, auto_tick_ms: int) -> None:
         self.twin = twin
         # Other tests of this process, or the example before, may have taught one of the twins another ratio.
-        twin.compression_type.CompressionRatioEstimator.reset_estimation(TOPIC)
+        twin.compression.CompressionRatioEstimator.reset_estimation(TOPIC)
         self.clock = clock = twin.mock_clock.MockClock(auto_tick_ms=auto_tick_ms)
         settings = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 20, "linger.ms": 5, **config}
         producer_config = twin.producer_config.ProducerConfig(settings)
