@@ -241,7 +241,7 @@ class Cluster:
         controller = self.active_controller()
         if controller is None:
             raise IllegalStateError("the cluster has no controller to move a leader; wait until one is elected")
-        return controller.controller.move_leader(topic_partition, broker_id)
+        return controller.controller.elector.move_leader(topic_partition, broker_id)
 
     def log_records(
         self, topic_partition: TopicPartition, broker_id: int | None = None, from_offset: int = 0

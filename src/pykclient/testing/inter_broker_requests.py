@@ -43,41 +43,6 @@ class RequestAndCompletionHandler(NamedTuple):
     handler: Callable[[ClientResponse], None]
 
 
-class UnsentRequests:
-    """Requests that wait for a connection, by node, in order. Thread: loop."""
-
-    def __init__(self) -> None:
-        self._unsent: dict[Node, deque[ClientRequest]] = {}
-
-    def put(self, node: Node, request: ClientRequest) -> None:
-        self._unsent.setdefault(node, deque()).append(request)
-
-    def requests(self, node: Node) -> deque[ClientRequest]:
-        """Return the queue of ``node``, from which the caller may remove requests."""
-        return self._unsent.get(node) or deque()
-
-    def remove(self, node: Node) -> deque[ClientRequest]:
-        return self._unsent.pop(node, None) or deque()
-
-    def remove_all_timed_out(self, now_ms: int) -> list[ClientRequest]:
-        expired = []
-        for requests in self._unsent.values():
-            while requests and now_ms - requests[0].created_ms >= requests[0].request_timeout_ms:
-                expired.append(requests.popleft())
-        return expired
-
-    def clean(self) -> None:
-        """Remove the empty queues."""
-        for node in [node for node, requests in self._unsent.items() if not requests]:
-            del self._unsent[node]
-
-    def nodes(self) -> list[Node]:
-        return list(self._unsent)
-
-    def __bool__(self) -> bool:
-        return any(self._unsent.values())
-
-
 class InterBrokerSendThread:
     """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
 
@@ -91,7 +56,8 @@ class InterBrokerSendThread:
         self._log = broker.log_context.logger(__name__)
         self._purpose = purpose
         self._request_timeout_ms = request_timeout_ms
-        self._unsent = UnsentRequests()
+        #: Requests that wait for a connection, by node, in order.
+        self._unsent: dict[Node, deque[ClientRequest]] = {}
         self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
         #: The deadline of each unanswered request by correlation id, oldest first.
         self._deadlines_ms: dict[int, int] = {}
@@ -119,9 +85,6 @@ class InterBrokerSendThread:
         """Return the requests to send now."""
         raise NotImplementedError
 
-    def has_unsent_requests(self) -> bool:
-        return bool(self._unsent)
-
     def wakeup(self) -> None:
         """Schedule ``do_work``."""
         if self._running and not self._scheduled:
@@ -146,7 +109,7 @@ class InterBrokerSendThread:
                 self._completion(generated.handler),
             )
             self._deadlines_ms[request.correlation_id] = generated.created_ms + self._request_timeout_ms
-            self._unsent.put(generated.destination, request)
+            self._unsent.setdefault(generated.destination, deque()).append(request)
         if not self._running:
             return  # a completion handler has stopped the broker
         now_ms = self._broker.loop.now_ms
@@ -157,7 +120,6 @@ class InterBrokerSendThread:
         if self._unsent:
             self._check_disconnects(now_ms)
             self._fail_expired_requests(now_ms)
-            self._unsent.clean()
             if self._unsent:
                 # The poll may have established a connection.
                 wait_ms = min(wait_ms, self._send_requests(now_ms))
@@ -191,8 +153,7 @@ class InterBrokerSendThread:
         """Send as much as possible; return the milliseconds until the rest must be checked again."""
         client = self._network_client
         wait_ms = self._request_timeout_ms
-        for node in self._unsent.nodes():
-            requests = self._unsent.requests(node)
+        for node, requests in list(self._unsent.items()):
             while requests:
                 can_connect = client.can_connect(node, now_ms)
                 if client.ready(node, now_ms):
@@ -203,21 +164,29 @@ class InterBrokerSendThread:
                         self._connecting.add(node.id_string)
                     wait_ms = min(wait_ms, client.connection_delay_ms(node, now_ms))
                     break
+            if not requests:
+                del self._unsent[node]
         return wait_ms
 
     def _check_disconnects(self, now_ms: int) -> None:
         # The network client completes requests in flight when their connection is lost; this is about unsent ones.
         # During a backoff they wait for the next attempt: if they failed at once, they would be sent again at once.
         client = self._network_client
-        for node in self._unsent.nodes():
+        for node in list(self._unsent):
             if node.id_string in self._connecting and client.connection_failed(node):
                 self._connecting.discard(node.id_string)
                 error = client.authentication_error(node)
-                for request in self._unsent.remove(node):
+                for request in self._unsent.pop(node):
                     self._complete_with_disconnect(request, now_ms, error)
 
     def _fail_expired_requests(self, now_ms: int) -> None:
-        for request in self._unsent.remove_all_timed_out(now_ms):
+        expired = []
+        for node, requests in list(self._unsent.items()):
+            while requests and now_ms - requests[0].created_ms >= requests[0].request_timeout_ms:
+                expired.append(requests.popleft())
+            if not requests:
+                del self._unsent[node]
+        for request in expired:
             self._log.debug("Not sent within %d ms: %r", request.request_timeout_ms, request)
             self._complete_with_disconnect(request, now_ms, None)
 
@@ -478,17 +447,12 @@ class AutoTopicCreationManager:
     def create_topics(self, topics: Collection[str]) -> list[MetadataResponseTopic]:
         """Return the response for each topic: it does not exist yet, or its name is invalid."""
         answers = []
-        creatable = []
         for topic in topics:
-            if not topic_names.is_valid(topic):
-                code = errors.InvalidTopicError.code
-            else:
-                code = errors.UnknownTopicOrPartitionError.code
-                if topic not in self._in_flight:
-                    creatable.append(topic)
+            error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(topic) else errors.InvalidTopicError
             answers.append(
-                MetadataResponseTopic(error_code=code, name=topic, is_internal=topic_names.is_internal(topic))
+                MetadataResponseTopic(error_code=error.code, name=topic, is_internal=topic_names.is_internal(topic))
             )
+        creatable = [topic for topic in topics if topic_names.is_valid(topic) and topic not in self._in_flight]
         if creatable:
             self._send_create_topics_request(creatable)
         return answers

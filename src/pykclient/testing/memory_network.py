@@ -519,7 +519,7 @@ class MemorySelector:
         self._sockets: dict[str, MemorySocket] = {}
         self._readable: dict[str, MemorySocket] = {}  # with data to read, and not muted
         self._early_sends: list[NetworkSend] = []
-        self._told = False
+        self.has_news = False  # True if ``poll`` must return at once
         self._closed = False
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
@@ -642,33 +642,28 @@ class MemorySelector:
         """Record that data has arrived at a socket."""
         if not sock.muted:
             self._readable[sock.id] = sock
-            if not self._told:
+            if not self.has_news:
                 self._news()
 
     def wakeup(self) -> None:
         self._news()
 
-    @property
-    def has_news(self) -> bool:
-        """True if ``poll`` must return at once."""
-        return self._told
-
     def fileno(self) -> int:
         raise io.UnsupportedOperation("connections in memory have no descriptor")
 
     def wait_bound_ms(self, now_ms: int) -> int:  # noqa: ARG002 - the seam's signature
-        return 0 if self._told else FOREVER_MS
+        return 0 if self.has_news else FOREVER_MS
 
     def _news(self) -> None:
-        if not self._told:
-            self._told = True
+        if not self.has_news:
+            self.has_news = True
             if self.on_news is not None:
                 self.on_news()
 
     def poll(self, timeout_ms: int) -> None:
-        if timeout_ms > 0 and not self._told and self.wait is not None:
+        if timeout_ms > 0 and not self.has_news and self.wait is not None:
             self.wait(self, timeout_ms)
-        self._told = False
+        self.has_news = False
         self.completed_sends, self._early_sends = self._early_sends, []
         self.completed_receives = []
         self.connected = []

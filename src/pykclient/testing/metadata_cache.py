@@ -47,7 +47,7 @@ class MetadataCache:
     def __init__(self, broker: BrokerContext) -> None:
         self._log = broker.log_context.logger(__name__)
         self.snapshot = _EMPTY
-        self._frozen = False
+        self.frozen = False
         self._held_back: deque[UpdateMetadataRequest] = deque()
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
@@ -59,21 +59,17 @@ class MetadataCache:
 
     def freeze(self) -> None:
         """Keep the current snapshot, whatever the controller sends."""
-        self._frozen = True
+        self.frozen = True
 
     def thaw(self) -> None:
         """Apply all updates since ``freeze``, in order."""
-        self._frozen = False
-        while self._held_back and not self._frozen:
+        self.frozen = False
+        while self._held_back and not self.frozen:
             self._apply(self._held_back.popleft())
-
-    @property
-    def frozen(self) -> bool:
-        return self._frozen
 
     def update_metadata(self, request: UpdateMetadataRequest) -> None:
         """Apply an update whose epoch was checked before."""
-        if self._frozen:
+        if self.frozen:
             self._held_back.append(request)
         else:
             self._apply(request)

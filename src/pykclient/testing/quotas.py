@@ -79,7 +79,8 @@ class Quotas:
         self._loop = loop
         self._window_ms: int = config["quota.window.size.seconds"] * 1000
         self._windows: int = config["quota.window.num"]
-        self._entities: dict[Entity, dict[str, float]] = {}
+        #: Quotas by entity.
+        self.entities: dict[Entity, dict[str, float]] = {}
         self._rates: dict[tuple[int, str, str, str], _WindowedRate] = {}  # by broker, user, client id and quota
         self._bounds: dict[tuple[str, str, str], _Bound | None] = {}  # by user, client id and quota
         self._defaults: dict[str, float] = {}
@@ -93,11 +94,6 @@ class Quotas:
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
-    @property
-    def entities(self) -> Mapping[Entity, Mapping[str, float]]:
-        """Quotas by entity."""
-        return self._entities
-
     def alter(self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
         """Set quotas of an entity, such as ``{"client-id": "a"}``; None removes one.
 
@@ -106,16 +102,16 @@ class Quotas:
         """
         self.check(entity, changes)
         parts = frozenset(entity.items())
-        values = self._entities.setdefault(parts, {})
+        values = self.entities.setdefault(parts, {})
         for key, value in changes.items():
             if value is None:
                 values.pop(key, None)
             else:
                 values[key] = value
         if not values:
-            del self._entities[parts]
+            del self.entities[parts]
         self._bounds.clear()
-        self.active = bool(self._defaults or self._entities)
+        self.active = bool(self._defaults or self.entities)
 
     @staticmethod
     def check(entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
@@ -150,11 +146,11 @@ class Quotas:
                 ({USER: name, CLIENT_ID: None}, client_id),
                 ({USER: name}, ""),
             ):
-                values = self._entities.get(frozenset(parts.items()))
+                values = self.entities.get(frozenset(parts.items()))
                 if values is not None and key in values:
                     return _Bound(values[key], user, shared_id)
         for id in (client_id, None):
-            values = self._entities.get(frozenset({(CLIENT_ID, id)}))
+            values = self.entities.get(frozenset({(CLIENT_ID, id)}))
             if values is not None and key in values:
                 return _Bound(values[key], "", client_id)
         default = self._defaults.get(key)

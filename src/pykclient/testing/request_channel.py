@@ -98,14 +98,15 @@ class History:
         self._loop = loop
         self._clients = _Records(size)
         self._brokers = _Records(size)
-        self._number = 0
+        #: The number of all requests of clients and brokers, including discarded ones.
+        self.total = 0
         #: The number of client requests by API key.
         self.counts: Counter[int] = Counter()
 
     def add(self, request: Request, api_version: int) -> RequestRecord:
         """Add a received request."""
-        self._number += 1
-        record = RequestRecord(self._number, request, api_version, self._loop.clock.wall_ms())
+        self.total += 1
+        record = RequestRecord(self.total, request, api_version, self._loop.clock.wall_ms())
         if request.is_from_broker:
             self._brokers.add(record)
         else:
@@ -120,11 +121,6 @@ class History:
         record.fate = ANSWERED
         records = self._brokers if record.party.startswith("broker-") else self._clients
         records.grow(record, size_bytes)
-
-    @property
-    def total(self) -> int:
-        """The number of all requests of clients and brokers, including discarded ones."""
-        return self._number
 
     def __iter__(self) -> Iterator[RequestRecord]:
         """Iterate over all kept records, oldest first."""
@@ -266,7 +262,7 @@ class Request:
         received_ms: int,
     ) -> None:
         self._channel = channel
-        self._answered = False
+        self.answered = False
         self.sink = sink
         self.header = header
         self.api_key = header.api_key
@@ -302,10 +298,6 @@ class Request:
         """True if the sender needs no permissions: another broker, or the application itself."""
         return self.is_local or self.is_from_broker
 
-    @property
-    def answered(self) -> bool:
-        return self._answered
-
     def respond(self, response: Response | None, throttle_time_ms: int = 0) -> None:
         """Send the response; None if the request gets none (acks=0).
 
@@ -337,9 +329,9 @@ class Request:
         self.sink.close_connection(self)
 
     def _answer(self) -> None:
-        if self._answered:
+        if self.answered:
             raise IllegalStateError(f"{self!r} was answered already")
-        self._answered = True
+        self.answered = True
 
     def __repr__(self) -> str:
         return f"Request({self.header!r} from {self.party} to broker-{self.broker_id}, {self.connection_id})"

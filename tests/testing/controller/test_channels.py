@@ -55,7 +55,7 @@ class TestInterBrokerSendThread:
         assert all(isinstance(response.response_body, DescribeClusterResponse) for response in sender.responses)
         to_two = [response.correlation_id for response in sender.responses if response.destination == "2"]
         assert to_two == sorted(to_two)
-        assert not sender.has_unsent_requests()
+        assert not sender._unsent
 
     def test_unreachable_broker_is_reported_as_disconnected_at_once(self, cluster: ClusterHarness) -> None:
         cluster.cluster.kill_broker(3)
@@ -84,7 +84,7 @@ class TestInterBrokerSendThread:
         assert sender.responses == []
         cluster.run_for(2)
         assert [response.disconnected for response in sender.responses] == [True]
-        assert not sender.has_unsent_requests()
+        assert not sender._unsent
 
     def test_unanswered_requests_time_out(self, cluster: ClusterHarness) -> None:
         sender = Sender(cluster.broker(1))

@@ -125,7 +125,7 @@ class ControllerMachine(RuleBasedStateMachine):
         active = self.cluster.active_controller()
         topic_partition = TopicPartition(name, 0)
         if active is not None and topic_partition in active.controller.context.leadership:
-            active.controller.move_leader(topic_partition, id)
+            active.controller.elector.move_leader(topic_partition, id)
 
     # --- time --------------------------------------------------------------------------------------------------------
 

@@ -130,15 +130,15 @@ def test_controlled_shutdown_needs_a_registered_broker(cluster: ClusterHarness) 
 
 def test_leader_can_be_moved(cluster: ClusterHarness) -> None:
     cluster.create_topic("t", assignment=[[2, 3]])
-    assert cluster.controller.move_leader(T0, 3)
+    assert cluster.controller.elector.move_leader(T0, 3)
     cluster.settle()
     assert cluster.state("t").leader == 3
     partition = cluster.broker(3).replica_manager.partition(T0)
     assert partition is not None
     assert partition.is_leader
-    assert not cluster.controller.move_leader(T0, 4), "it is no replica"
-    assert cluster.controller.move_leader(T0, 3), "it leads already"
-    assert not cluster.broker(2).controller.move_leader(T0, 2), "it is not the controller"
+    assert not cluster.controller.elector.move_leader(T0, 4), "it is no replica"
+    assert cluster.controller.elector.move_leader(T0, 3), "it leads already"
+    assert not cluster.broker(2).controller.elector.move_leader(T0, 2), "it is not the controller"
 
 
 class TestAlterPartition:
@@ -214,7 +214,7 @@ class TestAlterPartition:
         self.alter(cluster)
         stale = self.alter(cluster, isr=(2, 4), partition_epoch=before.partition_epoch)
         assert self.code(stale) == InvalidUpdateVersionError.code
-        cluster.controller.move_leader(T0, 3)
+        cluster.controller.elector.move_leader(T0, 3)
         assert self.code(self.alter(cluster, leader_epoch=before.leader_epoch)) == FencedLeaderEpochError.code
 
     def test_leader_with_newer_epoch_gets_not_controller(self, cluster: ClusterHarness) -> None:

@@ -510,7 +510,7 @@ class TestMoves:
         cluster.create_topic("t", assignment=[[1, 2]])
         assert self.elect(cluster, version=version) == {"t-0": 84}
         assert self.elect(cluster, all_of_them=True) == {}, "those that need none are not told of"
-        cluster.controller.move_leader(TopicPartition("t", 0), 2)
+        cluster.controller.elector.move_leader(TopicPartition("t", 0), 2)
         assert self.elect(cluster, version=version) == {"t-0": 0}
         assert cluster.state("t").leader == 1
 
@@ -540,7 +540,7 @@ class TestMoves:
     def test_automatic_rebalance_restores_preferred_leaders(self) -> None:
         cluster = ClusterHarness(3, auto_leader_rebalance_enable=True, leader_imbalance_check_interval_seconds=5)
         cluster.create_topic("t", assignment=[[1, 2]])
-        cluster.controller.move_leader(TopicPartition("t", 0), 2)
+        cluster.controller.elector.move_leader(TopicPartition("t", 0), 2)
         cluster.run_for(5_000)
         assert cluster.state("t").leader == 1
 

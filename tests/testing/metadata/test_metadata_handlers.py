@@ -148,7 +148,7 @@ class TestMetadata:
     def test_frozen_broker_returns_old_metadata(self, cluster: ClusterHarness) -> None:
         cache = cluster.broker(1).metadata_cache
         cache.freeze()
-        cluster.controller.move_leader(TopicPartition("t", 0), 3)
+        cluster.controller.elector.move_leader(TopicPartition("t", 0), 3)
         cluster.settle()
         assert ask(cluster, "t", broker_id=1).topics[0].partitions[0].leader_id == 2
         assert ask(cluster, "t", broker_id=2).topics[0].partitions[0].leader_id == 3

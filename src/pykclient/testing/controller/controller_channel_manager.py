@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pykclient.errors import IllegalStateError
@@ -288,14 +289,11 @@ class ControllerBrokerRequestBatch:
                     for n in live_leaders
                 ],
             )
-            self._channel_manager.send_request(id, request, self._leader_and_isr_callback(id))
+            self._channel_manager.send_request(id, request, partial(self._leader_and_isr_answered, id))
 
-    def _leader_and_isr_callback(self, id: int) -> Callable[[object], None]:
-        def callback(response: object) -> None:
-            if isinstance(response, LeaderAndIsrResponse):
-                self._on_leader_and_isr_response(id, response)
-
-        return callback
+    def _leader_and_isr_answered(self, id: int, response: object) -> None:
+        if isinstance(response, LeaderAndIsrResponse):
+            self._on_leader_and_isr_response(id, response)
 
     def _send_update_metadata(self, controller_epoch: int) -> None:
         context = self._context
@@ -329,14 +327,11 @@ class ControllerBrokerRequestBatch:
                 topic_states=topics,
                 live_brokers=live_brokers,
             )
-            self._channel_manager.send_request(id, request, self._update_metadata_callback(id))
+            self._channel_manager.send_request(id, request, partial(self._update_metadata_answered, id))
 
-    def _update_metadata_callback(self, id: int) -> Callable[[object], None]:
-        def callback(response: object) -> None:
-            if isinstance(response, UpdateMetadataResponse) and response.error_code:
-                self._log.info("Controller: broker %d refused UPDATE_METADATA with code %d", id, response.error_code)
-
-        return callback
+    def _update_metadata_answered(self, id: int, response: object) -> None:
+        if isinstance(response, UpdateMetadataResponse) and response.error_code:
+            self._log.info("Controller: broker %d refused UPDATE_METADATA with code %d", id, response.error_code)
 
     def _send_stop_replica(self, controller_epoch: int) -> None:
         context = self._context

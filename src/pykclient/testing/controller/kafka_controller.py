@@ -178,10 +178,7 @@ class KafkaController:
 
     def _on_controller_change(self, type: str) -> None:
         name = "ControllerChange" if type == NODE_CREATED else "Reelect"
-        self.put(name, self._process_controller_change if type == NODE_CREATED else self._process_reelect)
-
-    def _process_controller_change(self) -> None:
-        self._maybe_resign()
+        self.put(name, self._maybe_resign if type == NODE_CREATED else self._process_reelect)
 
     def _process_reelect(self) -> None:
         self._maybe_resign()
@@ -544,12 +541,3 @@ class KafkaController:
         if epoch != broker_epoch:
             return errors.StaleBrokerEpochError.code, -1, 0
         return 0, *self.store.allocate_producer_ids(broker_id)
-
-    # --- for faults and reports --------------------------------------------------------------------------------------
-
-    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Make another in-sync replica the leader.
-
-        Return False if that is impossible, or this broker is not the controller.
-        """
-        return self.elector.move_leader(topic_partition, broker_id)

@@ -68,9 +68,8 @@ _MAX_ITERATIONS: Final = 16_384
 
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 
-_Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
-_Change = _Deletion | _Upsertion
+_Change = _Deletion | AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 _AlterUserScramCredentialsResult = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
@@ -314,7 +313,6 @@ def handle_describe_acls(broker: Broker, request: Request, body: DescribeAclsReq
 
 # --- CreateAcls ------------------------------------------------------------------------------------------------------
 
-_Creation = CreateAclsRequest.AclCreation
 
 _CreateAclsResult = CreateAclsResponse.AclCreationResult
 
@@ -337,7 +335,7 @@ def handle_create_acls(broker: Broker, request: Request, body: CreateAclsRequest
     request.respond(CreateAclsResponse(results=results))
 
 
-def _binding(creation: _Creation) -> acls.AclBinding:
+def _binding(creation: CreateAclsRequest.AclCreation) -> acls.AclBinding:
     """Return the ACL.
 
     Raises:

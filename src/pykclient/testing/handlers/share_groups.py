@@ -501,10 +501,6 @@ def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then
 
 # --- AlterShareGroupOffsets ------------------------------------------------------------------------------------------
 
-_AlterShareGroupOffsetsTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
-
-_AlterShareGroupOffsetsPartition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
-
 
 @serves(ApiKeys.ALTER_SHARE_GROUP_OFFSETS, (0, 0))
 def handle_alter_share_group_offsets(broker: Broker, request: Request, body: AlterShareGroupOffsetsRequest) -> None:
@@ -522,11 +518,11 @@ def handle_alter_share_group_offsets(broker: Broker, request: Request, body: Alt
     def altered(codes: Mapping[TopicPartition, int]) -> None:
         denied = errors.TopicAuthorizationError.code
         responses = [
-            _AlterShareGroupOffsetsTopic(
+            AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
                 topic_id=broker.metadata_cache.topic_id(topic.topic_name),
                 partitions=[
-                    _AlterShareGroupOffsetsPartition(
+                    AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition(
                         partition_index=each.partition_index,
                         error_code=codes.get(TopicPartition(topic.topic_name, each.partition_index), denied),
                     )

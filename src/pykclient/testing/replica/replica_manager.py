@@ -549,8 +549,8 @@ class ReplicaManager:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        self._later("isr-expiration", max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
-        self._later("highwatermark-checkpoint", self._checkpoint_interval_ms, self._checkpoint_periodically)
+        self._every(max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
+        self._every(self._checkpoint_interval_ms, self.checkpoint_high_watermarks)
 
     def shutdown(self) -> None:
         """Stop everything. Save the high watermarks unless the broker was killed."""
@@ -569,18 +569,17 @@ class ReplicaManager:
         if self._broker.state == broker_context.SHUTTING_DOWN:
             self.checkpoint_high_watermarks()
 
-    def _later(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None:
-        self._timers[name] = self._broker.call_later(delay_ms, callback)
+    def _every(self, interval_ms: int, callback: Callable[[], None]) -> None:
+        def call() -> None:
+            self._every(interval_ms, callback)
+            callback()
+
+        self._timers[callback.__name__] = self._broker.call_later(interval_ms, call)
 
     def _maybe_shrink_isrs(self) -> None:
-        self._later("isr-expiration", max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
         for partition in self._partitions.values():
             if partition.is_leader:
                 partition.maybe_shrink_isr()
-
-    def _checkpoint_periodically(self) -> None:
-        self._later("highwatermark-checkpoint", self._checkpoint_interval_ms, self._checkpoint_periodically)
-        self.checkpoint_high_watermarks()
 
     def checkpoint_high_watermarks(self) -> None:
         """Save the high watermarks for the next start."""

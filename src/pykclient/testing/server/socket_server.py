@@ -18,7 +18,7 @@ from pykclient.testing.broker import Broker
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
-from pykclient.testing.memory_network import LinkPolicy, MemoryNetwork, MemorySelector, MemorySocket
+from pykclient.testing.memory_network import MemoryNetwork, MemorySelector, MemorySocket
 from pykclient.testing.server.listener_channel_builder import ListenerChannelBuilder
 from pykclient.testing.server.processor import Processor
 from pykclient.types import Node
@@ -214,9 +214,8 @@ class SocketServer:
         self._processor: Processor | None = None
         self._proxied = {id: Node(id, host, port, config.racks.get(id)) for id, (host, port) in config.proxies.items()}
         self._listeners: dict[int, list[_Listener]] = {}  # by broker
-        self._reserved: dict[
-            int, socket.socket
-        ] = {}  # by port; bound but not listening, so that nobody else gets the port
+        #: By port; bound but not listening, so that nobody else gets the port.
+        self._reserved: dict[int, socket.socket] = {}
         self._open: dict[int, tuple[Broker, _Listener]] = {}  # by port
         self._accepted: deque[tuple[int, socket.socket]] = deque()  # filled by the acceptor's thread
         self._acceptor = Acceptor(self._hand_over)
@@ -278,15 +277,12 @@ class SocketServer:
     def open(self, broker: Broker) -> None:
         """Listen on a broker's ports."""
         if self._processor is None:
-            self._processor = self._new_processor(broker.cluster.links)
+            self._processor = Processor(self._loop, self._selector, self._log_context, broker.cluster.links)
         for listener in self._listeners[broker.id]:
             sock = self._reserved.pop(listener.port)
             sock.listen(_LISTEN_BACKLOG)
             self._open[listener.port] = (broker, listener)
             self._acceptor.open(listener.port, sock)
-
-    def _new_processor(self, links: LinkPolicy) -> Processor:
-        return Processor(self._loop, self._selector, self._log_context, links)
 
     def close_broker(self, broker: Broker, *, reset: bool) -> None:
         """Refuse new connections to a broker and close the others; with ``reset``, as if its process had died."""
