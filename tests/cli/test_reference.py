@@ -47,7 +47,10 @@ def test_every_command_has_help(words: str, command: click.Command, capsys: pyte
     assert command.help
     assert all(option.help for option in command.params if isinstance(option, click.Option))
     assert main([*words.split(), "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: pykclient {words}")
+    help_text = capsys.readouterr().out
+    assert help_text.startswith(f"Usage: pykclient {words}")
+    rows = help_text.partition("Options:\n")[2].partition("\n\n")[0].splitlines()
+    assert all(row.lstrip().startswith("-") or row.startswith("    ") for row in rows), "only options, no arguments"
     assert main([*words.split(), "--no-such-option"]) == 2
     assert "--no-such-option" in capsys.readouterr().err
 

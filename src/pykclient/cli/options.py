@@ -148,7 +148,7 @@ def format_options_in_sections(command: click.Command, ctx: click.Context, forma
     own: list[tuple[str, str]] = []
     common: list[tuple[str, str]] = []
     for parameter in command.get_params(ctx):
-        if (record := parameter.get_help_record(ctx)) is not None:
+        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
             (common if parameter.name in _COMMON else own).append(record)
     for title, records in (("Options", own), (_SECTION, common)):
         if records:
