@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykclient import AcknowledgeType, KafkaProducer, KafkaShareConsumer, TopicPartition
+from pykclient import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition
 from pykclient.aio import AIOKafkaConsumer, AIOKafkaShareConsumer, ConsumerStoppedError
 from pykclient.errors import IllegalArgumentError, IllegalStateError, RecordDeserializationError
 from pykclient.schema_registry import (
@@ -256,6 +256,36 @@ def test_share_consumer_decodes_and_rejects_poison(group: EmbeddedKafka, client:
         consumer.acknowledge(batch)
         consumer.acknowledge(batch.filter(is_poison), AcknowledgeType.REJECT)
         assert list(consumer.commit_sync(30_000).values()) == [None]
+
+
+@pytest.mark.parametrize("is_share", [False, True])
+def test_batch_with_deleted_new_and_unknown_schemas_is_read_once_the_registry_is_back(
+    group: EmbeddedKafka, registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, is_share: bool
+) -> None:
+    old, new = (client.register_schema("orders-value", Schema(json.dumps(schema))) for schema in (ORDER, NEWER))
+    client.delete_version("orders-value", 1)  # whose id the registry still knows
+    gone = 99
+    rows = [framed(ORDER, {"id": 1}, old), framed(NEWER, {"city": "Bonn", "number": 7, "tags": {}, "what": 1}, new)]
+    write(group.bootstrap_servers, *rows, framed("string", "x", gone), framed(ORDER, {"id": 2}, old))
+    with contextlib.ExitStack() as closing:
+        if is_share:
+            consumer: Any = KafkaShareConsumer("orders", bootstrap_servers=group.bootstrap_servers, **SHARING)
+        else:
+            consumer = KafkaConsumer(bootstrap_servers=group.bootstrap_servers, auto_offset_reset="earliest")
+            consumer.assign([ORDERS])
+        closing.enter_context(consumer)
+        fresh = closing.enter_context(SchemaRegistryClient({"url": registry.url, "max.retries": 0}))
+        registry.drop(times=1)  # as it does when it is restarted
+        keeping, strict = avro_columns(fresh, on_error="keep"), avro_columns(fresh)
+        with pytest.raises(SchemaRegistryError):
+            consumer.poll_arrow(30_000, value=keeping)
+        with pytest.raises(RecordDeserializationError, match=rf"offset 2 of orders-0 .*schema id {gone} is unknown"):
+            consumer.poll_arrow(30_000, value=strict)
+        batch = consumer.poll_arrow(30_000, value=keeping)
+        assert [row and (row["number"], row["city"]) for row in batch.column("value").to_pylist()] == [
+            *((1, "Ulm"), (7, "Bonn"), None, (2, "Ulm"))
+        ]
+        assert batch.column("value_bytes").to_pylist() == [None, None, framed("string", "x", gone), None]
 
 
 def test_asyncio_share_consumer_decodes_and_does_not_block(

@@ -272,10 +272,7 @@ class SchemaRegistryClient:
         return self.get_schema(number, None, fmt)
 
     def _by_id(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> Schema:
-        found = self._schemas.get(key)
-        if found is not None:
-            return found
-        missing = self._missing.get(key)
+        missing = None if self._schemas.get(key) is not None else self._missing.get(key)
         if missing is not None:
             raise SchemaRegistryError(
                 missing.http_status_code,
@@ -286,15 +283,13 @@ class SchemaRegistryClient:
 
         def ask() -> Schema:
             try:
-                made = self._read(_with_text, self.rest.get(path, query), path)
+                return self._read(_with_text, self.rest.get(path, query), path)
             except SchemaRegistryError as error:
                 if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
                 if error.http_status_code != _SERVER_ERROR or query.get("format") != SERIALIZED:
                     raise
-                made = self._as_stored(path, query, error)
-            self._schemas.put(key, made)
-            return made
+                return self._as_stored(path, query, error)
 
         return self._once(self._schemas, key, ask)
 
@@ -310,14 +305,18 @@ class SchemaRegistryClient:
             raise failure from None
         return made
 
-    def _once(self, cache: BoundedCache[T], key: Hashable, ask: Callable[[], T]) -> T:
-        """Return what ``ask`` returns and puts into the cache; one thread asks at a time, and the others wait."""
+    def _once(self, cache: BoundedCache[T], key: Hashable, ask: Callable[[], T], ttl_s: float | None = None) -> T:
+        """Return what is cached, or what ``ask`` returns; one thread asks at a time, and the others wait."""
 
         def look_again() -> T:
             found = cache.get(key)
-            return ask() if found is None else found
+            if found is None:
+                found = ask()
+                cache.put(key, found, ttl_s)
+            return found
 
-        return self._flights.run(key, look_again, self._limit_s)
+        found = cache.get(key)
+        return self._flights.run(key, look_again, self._limit_s) if found is None else found
 
     def get_schema_types(self) -> list[str]:
         """Return the types of schemas that the registry supports."""
@@ -364,17 +363,10 @@ class SchemaRegistryClient:
     ) -> RegisteredSchema:
         """Register a schema, if it is not registered yet, and return it with its ids. The answer is cached."""
         key = ("register", subject_name, _compact(schema), normalize_schemas)
-        found = self._cache.get(key)
-        if found is not None:
-            return found
 
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions"
-            answer = self.rest.post(path, schema.to_dict(), {"normalize": normalize_schemas})
-            got = self._read(_with_id, answer, path)
-            text = got.schema if got.schema.schema_str is not None else schema
-            made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
-            self._cache.put(key, made)
+            made = self._posted(path, subject_name, schema, {"normalize": normalize_schemas})
             self._missing.remove()
             self._latest.remove(lambda known: known[1] == subject_name)
             return made
@@ -395,20 +387,17 @@ class SchemaRegistryClient:
             SchemaRegistryError: it is not registered for this subject.
         """
         key = ("lookup", subject_name, _compact(schema), normalize_schemas, fmt, deleted)
-        found = self._cache.get(key)
-        if found is not None:
-            return found
+        path, query = (
+            f"subjects/{quoted(subject_name)}",
+            {"normalize": normalize_schemas, "format": fmt, "deleted": deleted},
+        )
+        return self._once(self._cache, key, lambda: self._posted(path, subject_name, schema, query))
 
-        def ask() -> RegisteredSchema:
-            query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
-            path = f"subjects/{quoted(subject_name)}"
-            got = self._read(_with_id, self.rest.post(path, schema.to_dict(), query), path)
-            text = got.schema if got.schema.schema_str is not None else schema
-            made = RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
-            self._cache.put(key, made)
-            return made
-
-        return self._once(self._cache, key, ask)
+    def _posted(self, path: str, subject_name: str, schema: Schema, query: dict[str, Any]) -> RegisteredSchema:
+        """Send a schema, and return what it is registered as."""
+        got = self._read(_with_id, self.rest.post(path, schema.to_dict(), query), path)
+        text = got.schema if got.schema.schema_str is not None else schema
+        return RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
 
     def get_subjects(
         self,
@@ -451,16 +440,10 @@ class SchemaRegistryClient:
         return self._latest_of(key, f"subjects/{quoted(subject_name)}/metadata", query)
 
     def _latest_of(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> RegisteredSchema:
-        found = self._latest.get(key)
-        if found is not None:
-            return found
-
         def ask() -> RegisteredSchema:
-            made = self._read(_with_id_and_text, self.rest.get(path, query), path)
-            self._latest.put(key, made, self.latest_ttl_s)
-            return made
+            return self._read(_with_id_and_text, self.rest.get(path, query), path)
 
-        return self._once(self._latest, key, ask)
+        return self._once(self._latest, key, ask, self.latest_ttl_s)
 
     def get_version(
         self, subject_name: str, version: int | str = "latest", deleted: bool = False, fmt: str | None = None
@@ -469,16 +452,10 @@ class SchemaRegistryClient:
         if version == "latest":
             return self.get_latest_version(subject_name, fmt)
         key = ("version", subject_name, version, deleted, fmt)
-        found = self._cache.get(key)
-        if found is not None:
-            return found
 
         def ask() -> RegisteredSchema:
             path = f"subjects/{quoted(subject_name)}/versions/{version}"
-            answer = self.rest.get(path, {"deleted": deleted, "format": fmt})
-            made = self._read(_with_id_and_text, answer, path)
-            self._cache.put(key, made)
-            return made
+            return self._read(_with_id_and_text, self.rest.get(path, {"deleted": deleted, "format": fmt}), path)
 
         return self._once(self._cache, key, ask)
 
