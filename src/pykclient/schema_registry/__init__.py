@@ -74,51 +74,22 @@ if TYPE_CHECKING:
 
 #: Public names, by the modules that they live in.
 _NAMES = {
-    "pykclient.schema_registry.column_encoder": ("avro_encoder",),
-    "pykclient.schema_registry.columns": ("avro_columns",),
-    "pykclient.schema_registry.models": ("DecimalSize",),
-    "pykclient.schema_registry.object_columns": ("json_columns", "protobuf_columns"),
-    "pykclient.schema_registry.object_encoder": ("json_encoder", "protobuf_encoder"),
-    "pykclient.schema_registry.schema_registry_client": ("AsyncSchemaRegistryClient", "SchemaRegistryClient"),
-    "pykclient.schema_registry.schemas": (
-        "Association",
-        "AssociationCreateOrUpdateInfo",
-        "AssociationCreateOrUpdateRequest",
-        "AssociationInfo",
-        "AssociationResponse",
-        "ConfigCompatibilityLevel",
-        "Metadata",
-        "MetadataProperties",
-        "MetadataTags",
-        "RegisteredSchema",
-        "Rule",
-        "RuleKind",
-        "RuleMode",
-        "RuleParams",
-        "RuleSet",
-        "Schema",
-        "SchemaReference",
-        "SchemaRegistryError",
-        "ServerConfig",
-    ),
-    "pykclient.schema_registry.serde": (
-        "AssociatedNameStrategy",
-        "SubjectNameStrategyType",
-        "record_subject_name_strategy",
-        "reference_subject_name_strategy",
-        "topic_record_subject_name_strategy",
-        "topic_subject_name_strategy",
-    ),
-    "pykclient.schema_registry.wire": (
-        "dual_schema_id_deserializer",
-        "header_schema_id_serializer",
-        "prefix_schema_guid_serializer",
-        "prefix_schema_id_deserializer",
-        "prefix_schema_id_serializer",
-    ),
-    "pykclient.serialization": ("MessageField", "SerializationContext"),
+    "pykclient.schema_registry.column_encoder": "avro_encoder",
+    "pykclient.schema_registry.columns": "avro_columns",
+    "pykclient.schema_registry.models": "DecimalSize",
+    "pykclient.schema_registry.object_columns": "json_columns protobuf_columns",
+    "pykclient.schema_registry.object_encoder": "json_encoder protobuf_encoder",
+    "pykclient.schema_registry.schema_registry_client": "AsyncSchemaRegistryClient SchemaRegistryClient",
+    "pykclient.schema_registry.schemas": "Association AssociationCreateOrUpdateInfo AssociationCreateOrUpdateRequest "
+    "AssociationInfo AssociationResponse ConfigCompatibilityLevel Metadata MetadataProperties MetadataTags Rule "
+    "RegisteredSchema RuleKind RuleMode RuleParams RuleSet Schema SchemaReference SchemaRegistryError ServerConfig",
+    "pykclient.schema_registry.serde": "AssociatedNameStrategy SubjectNameStrategyType record_subject_name_strategy "
+    "reference_subject_name_strategy topic_record_subject_name_strategy topic_subject_name_strategy",
+    "pykclient.schema_registry.wire": "dual_schema_id_deserializer header_schema_id_serializer "
+    "prefix_schema_guid_serializer prefix_schema_id_deserializer prefix_schema_id_serializer",
+    "pykclient.serialization": "MessageField SerializationContext",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

@@ -156,24 +156,15 @@ class DekRegistryClient:
 
         ``kms_type`` is the service's, such as ``aws-kms``, and ``kms_key_id`` the key's name there.
         """
+        props = None if kms_props is None else KekKmsProps(dict(kms_props))
+        body = Kek(name, kms_type, kms_key_id, props, doc, shared).to_dict()
         key = KekId(name, False, context)
-        found = self._keks.get(key)
-        if found is None:
-            props = None if kms_props is None else KekKmsProps(dict(kms_props))
-            body = Kek(name, kms_type, kms_key_id, props, doc, shared).to_dict()
-            found = Kek.from_dict(self._rest.post(_ROOT, body, {"context": context}))
-            self._keks.put(key, found)
-        return found
+        return self._keks.got(key, lambda: Kek.from_dict(self._rest.post(_ROOT, body, {"context": context})))
 
     def get_kek(self, name: str, deleted: bool = False, context: str | None = None) -> Kek:
         """Return a key encryption key by its name."""
-        key = KekId(name, deleted, context)
-        found = self._keks.get(key)
-        if found is None:
-            query = {"deleted": deleted, "context": context}
-            found = Kek.from_dict(self._rest.get(f"{_ROOT}/{quoted(name)}", query))
-            self._keks.put(key, found)
-        return found
+        path, query = f"{_ROOT}/{quoted(name)}", {"deleted": deleted, "context": context}
+        return self._keks.got(KekId(name, deleted, context), lambda: Kek.from_dict(self._rest.get(path, query)))
 
     def register_dek(
         self,
@@ -218,13 +209,9 @@ class DekRegistryClient:
         if version < LATEST or version == 0:
             raise IllegalArgumentError(f"version {version}: it must be positive, or -1 for the latest")
         key = DekId(kek_name, subject, version, algorithm, deleted)
-        found = self._deks.get(key)
-        if found is None:
-            path = f"{_ROOT}/{quoted(kek_name)}/deks/{quoted(subject)}/versions/{version}"
-            answer = self._rest.get(path, {"algorithm": str(algorithm), "deleted": deleted})
-            found = Dek.from_dict(answer)
-            self._deks.put(key, found)
-        return found
+        path = f"{_ROOT}/{quoted(kek_name)}/deks/{quoted(subject)}/versions/{version}"
+        query = {"algorithm": str(algorithm), "deleted": deleted}
+        return self._deks.got(key, lambda: Dek.from_dict(self._rest.get(path, query)))
 
     def clear_caches(self) -> None:
         """Forget all answers."""

@@ -83,6 +83,14 @@ class BoundedCache(Generic[T]):
             while len(self._entries) > self._capacity:
                 self._entries.popitem(last=False)
 
+    def got(self, key: Hashable, ask: Callable[[], T], ttl_s: float | None = None) -> T:
+        """Return the answer; what ``ask`` returns if it is unknown or has expired, which is kept as by ``put``."""
+        found = self.get(key)
+        if found is None:
+            found = ask()
+            self.put(key, found, ttl_s)
+        return found
+
     def remove(self, wanted: Callable[[Any], bool] = lambda _: True) -> None:
         """Forget the answers to requests for which ``wanted`` is true."""
         with self._lock:
@@ -308,15 +316,8 @@ class SchemaRegistryClient:
     def _once(self, cache: BoundedCache[T], key: Hashable, ask: Callable[[], T], ttl_s: float | None = None) -> T:
         """Return what is cached, or what ``ask`` returns; one thread asks at a time, and the others wait."""
 
-        def look_again() -> T:
-            found = cache.get(key)
-            if found is None:
-                found = ask()
-                cache.put(key, found, ttl_s)
-            return found
-
         found = cache.get(key)
-        return self._flights.run(key, look_again, self._limit_s) if found is None else found
+        return self._flights.run(key, lambda: cache.got(key, ask, ttl_s), self._limit_s) if found is None else found
 
     def get_schema_types(self) -> list[str]:
         """Return the types of schemas that the registry supports."""
