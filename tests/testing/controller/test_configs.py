@@ -1,4 +1,4 @@
-"""Settings are described with their sources, altered on the controller, and applied by all brokers."""
+"""Settings are described with their sources, altered on any broker, and applied by all brokers."""
 
 from __future__ import annotations
 
@@ -230,7 +230,6 @@ def test_wrong_config_changes_are_refused(cluster: ClusterHarness) -> None:
         "Cannot update these configs dynamically: [num.partitions]",
     )
     assert incrementally(cluster, type=BROKER, name="9")[0] == 42
-    assert incrementally(cluster, ("retention.ms", SET, "1"), broker_id=cluster.others()[0])[0] == 41
     assert cluster.controller.store.topic_config("t") == {"retention.ms": "1000"}
 
 
@@ -248,7 +247,12 @@ def test_alter_configs_replaces_all_configs(cluster: ClusterHarness, version: in
     (result,) = cluster.ask(request, AlterConfigsResponse, version=version).responses
     assert (result.error_code, result.resource_name) == (0, "t")
     assert cluster.controller.store.topic_config("t") == {"max.message.bytes": "777"}
-    assert cluster.ask(request, AlterConfigsResponse, cluster.others()[0]).responses[0].error_code == 41
+
+
+def test_brokers_that_are_not_the_controller_alter_configs(cluster: ClusterHarness) -> None:
+    other = cluster.others()[0]
+    assert incrementally(cluster, ("retention.ms", SET, "1"), broker_id=other) == (0, "")
+    assert cluster.controller.store.topic_config("t") == {"retention.ms": "1"}
 
 
 def test_config_resources_are_listed_by_type(cluster: ClusterHarness) -> None:

@@ -305,14 +305,9 @@ class ConfigManager:
         validate_only: bool,
         respond: Callable[[Sequence[tuple[ConfigResource, errors.BrokerError | None]]], None],
     ) -> None:
-        """Change settings of resources. The flag replaces all settings (the old AlterConfigs)."""
+        """Change settings of resources, on any broker. The flag replaces all settings (the old AlterConfigs)."""
 
         def process() -> None:
-            # A broker's settings are its own affair, and clients send those of groups to any broker.
-            is_controllers = any(resource.type not in (BROKER, GROUP) for resource, _, _ in changes)
-            if is_controllers and not self._events.is_active:
-                fail()
-                return
             resources = [resource for resource, _, _ in changes]
             outcomes: list[tuple[ConfigResource, errors.BrokerError | None]] = []
             for resource, operations, replace in changes:
@@ -327,7 +322,7 @@ class ConfigManager:
             respond(outcomes)
 
         def fail() -> None:
-            error = errors.NotControllerError("This is not the correct controller for this cluster.")
+            error = errors.NotControllerError("This broker has lost its session.")
             respond([(resource, error) for resource, _, _ in changes])
 
         self._events.put("AlterConfigs", process, fail)

@@ -97,13 +97,13 @@ def check_resource(broker: Broker, request: Request, operation: int, resource_ty
 
 @serves(ApiKeys.ALTER_CONFIGS, AlterConfigsRequest.VERSIONS)
 def handle_alter_configs(broker: Broker, request: Request, body: AlterConfigsRequest) -> None:
-    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
+    """Respond once the settings are stored. Brokers learn of them a moment later."""
     _alter_resources(broker, request, body, lambda config: AlterConfigOp(config.name, SET, config.value))
 
 
 @serves(ApiKeys.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest.VERSIONS)
 def handle_incremental_alter_configs(broker: Broker, request: Request, body: IncrementalAlterConfigsRequest) -> None:
-    """Respond, from the controller, once the settings are stored. Brokers learn of them a moment later."""
+    """Respond once the settings are stored. Brokers learn of them a moment later."""
     _alter_resources(
         broker, request, body, lambda config: AlterConfigOp(config.name, config.config_operation, config.value)
     )
