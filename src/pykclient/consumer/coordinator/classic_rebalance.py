@@ -835,8 +835,8 @@ class ClassicMembershipManager(GroupMember):
         if current is COMMITTING and commit is not None:
             wait_ms = commit.poll(now_ms)
             if commit.is_done:
+                self._move(PREPARING)  # first: without a commit, an interrupted member would stay in COMMITTING
                 self._commit = None
-                self._move(PREPARING)
             return PollResult(wait_ms)
         if current is READY:
             return self._join(now_ms)
