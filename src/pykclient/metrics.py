@@ -16,6 +16,17 @@ from pykclient.clock import FOREVER_MS, HERE, SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError
 from pykclient.version import __version__
 
+__all__ = [
+    "KafkaMetric",
+    "MetricConfig",
+    "MetricName",
+    "Metrics",
+    "MetricsContext",
+    "MetricsReporter",
+    "RecordingLevel",
+    "Sensor",
+]
+
 
 class MetricName:
     """A name within a group, and tags that distinguish metrics of the same name.

@@ -227,3 +227,16 @@ def test_records_are_made_of_positional_arguments_in_aiokafkas_order() -> None:
     assert not isinstance("record", aio.ConsumerRecord)
     with pytest.raises(TypeError):
         made(*range(12))
+
+
+def test_programs_derive_their_own_records() -> None:
+    class Received(aio.ConsumerRecord[bytes, bytes]):
+        receiver: str
+
+    made: Any = Received
+    record = made("t", 1, 2, 3, 0, b"k", b"v")
+    record.receiver = "orders"
+    assert type(record) is Received
+    assert isinstance(record, aio.ConsumerRecord)
+    assert (record.offset, record.value, record.receiver) == (2, b"v", "orders")
+    assert not isinstance(aio.ConsumerRecord("t", 1), Received)

@@ -24,15 +24,20 @@ else:
 
     class _RecordType(type(types.ConsumerRecord)):
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, types.ConsumerRecord)
+            return (
+                isinstance(instance, types.ConsumerRecord)
+                if cls is ConsumerRecord
+                else super().__instancecheck__(instance)
+            )
 
         def __call__(cls, topic: str, partition: int, *fields: Any, **named: Any) -> types.ConsumerRecord:
             if len(fields) > len(_RECORD_FIELDS):
                 raise TypeError(f"a ConsumerRecord has 11 fields, not {len(fields) + 2}")
             given = dict(zip(_RECORD_FIELDS, fields, strict=False))
-            return types.ConsumerRecord(topic, partition, **given, **named)
+            make = types.ConsumerRecord if cls is ConsumerRecord else super().__call__
+            return make(topic, partition, **given, **named)
 
-    class ConsumerRecord(types.ConsumerRecord, metaclass=_RecordType):
+    class ConsumerRecord(types.ConsumerRecord[types.K, types.V], metaclass=_RecordType):
         """Makes records from positional arguments in aiokafka's order, and has all records as instances."""
 
         __slots__ = ()
