@@ -236,7 +236,7 @@ def test_programs_derive_their_own_records() -> None:
     made: Any = Received
     record = made("t", 1, 2, 3, 0, b"k", b"v")
     record.receiver = "orders"
+    assert (record.offset, record.value, record.receiver) == (2, b"v", "orders")
     assert type(record) is Received
     assert isinstance(record, aio.ConsumerRecord)
-    assert (record.offset, record.value, record.receiver) == (2, b"v", "orders")
     assert not isinstance(aio.ConsumerRecord("t", 1), Received)
