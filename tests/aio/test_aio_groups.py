@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -672,11 +673,16 @@ def test_second_static_member_fences_the_first(cluster: EmbeddedCluster) -> None
     group = Group(cluster, 1)
 
     async def main() -> None:
-        async with group.member(group_instance_id="static") as one:
+        one = group.member(group_instance_id="static")
+        await one.start()
+        try:
             await take(one, 5)
             async with group.member(group_instance_id="static"):
                 with pytest.raises(FencedInstanceIdError):
                     await take(one, 100)
+        finally:
+            with contextlib.suppress(FencedInstanceIdError):  # again, if a commit was on its way
+                await one.stop()
 
     run(main())
 
