@@ -126,6 +126,16 @@ def test_cluster_is_described(admin: AdminClient) -> None:
     assert described.cluster_id == admin.cluster_id(_PATIENCE_S)
 
 
+def test_resources_and_acls_have_an_order() -> None:
+    first, last = ConfigResource("topic", "t"), ConfigResource("broker", "1")
+    assert first <= first <= last >= first
+    assert last > first
+    read = AclBinding("topic", "t", "literal", "User:a", "*", "read", "allow")
+    write = AclBinding("topic", "t", "literal", "User:a", "*", "write", "allow")
+    assert read <= read <= write > read
+    assert write >= read
+
+
 def test_enumerations_of_acls_are_read_by_name_and_checked() -> None:
     acl = AclBinding("topic", "t", "literal", "User:a", "*", "read", "allow")
     assert acl == AclBinding(2, "t", 3, "User:a", "*", 3, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -379,16 +378,24 @@ class MemberAssignment:
         self.topic_partitions = topic_partitions or []
 
 
-@dataclass(eq=False, repr=False)
 class MemberDescription:
     """A member of a group."""
 
-    member_id: str
-    client_id: str
-    host: str
-    assignment: MemberAssignment
-    group_instance_id: str | None = None
-    target_assignment: MemberAssignment | None = None
+    def __init__(
+        self,
+        member_id: str,
+        client_id: str,
+        host: str,
+        assignment: MemberAssignment,
+        group_instance_id: str | None = None,
+        target_assignment: MemberAssignment | None = None,
+    ) -> None:
+        self.member_id = member_id
+        self.client_id = client_id
+        self.host = host
+        self.assignment = assignment
+        self.group_instance_id = group_instance_id
+        self.target_assignment = target_assignment
 
 
 class ConsumerGroupDescription:

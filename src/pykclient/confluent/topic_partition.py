@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import struct
+from functools import total_ordering
 from typing import Any
 
 from pykclient.confluent.constants import OFFSET_INVALID
 from pykclient.types import ConsumerGroupMetadata
 
 
+@total_ordering  # keys may have members of enumerations, which have only <
 class Keyed:
     """Base class of values that are compared and hashed by ``_key``, among those of their own class."""
 
@@ -26,15 +28,6 @@ class Keyed:
 
     def __lt__(self, other: object) -> Any:
         return self._key() < other._key() if isinstance(other, type(self)) else NotImplemented
-
-    def __le__(self, other: object) -> Any:
-        return self._key() <= other._key() if isinstance(other, type(self)) else NotImplemented
-
-    def __gt__(self, other: object) -> Any:
-        return self._key() > other._key() if isinstance(other, type(self)) else NotImplemented
-
-    def __ge__(self, other: object) -> Any:
-        return self._key() >= other._key() if isinstance(other, type(self)) else NotImplemented
 
 
 class TopicPartition(Keyed):
