@@ -33,7 +33,7 @@ from pykclient.schema_registry.encryption import EncryptionExecutor, FieldEncryp
 from pykclient.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from pykclient.schema_registry.kms import LocalKmsDriver, get_kms_driver, register_kms_driver, reset_kms_drivers
 from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from pykclient.schema_registry.rules import RuleNotExecutedError, RuleRegistry
+from pykclient.schema_registry.rules import RuleContext, RuleNotExecutedError, RuleRegistry
 from pykclient.schema_registry.schemas import Metadata, MetadataTags, Rule, RuleKind, RuleMode, RuleParams, RuleSet
 from pykclient.testing import EmbeddedCluster
 from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
@@ -303,6 +303,10 @@ def test_no_message_has_a_secret(
     shown = repr(Dek(key_material="k3y", encrypted_key_material="s3aled"))
     assert "k3y" not in shown
     assert "s3aled" not in shown
+    rule = Rule("r", None, RuleKind.TRANSFORM, RuleMode.WRITE, "ENCRYPT", None, None, None, None, None)
+    assert "an0ther" not in repr(
+        RuleContext(rule, RuleMode.WRITE, "s", None, None, None, None, conf={"secret": "an0ther"})
+    )
     seen = []
     for conf in ({"secret": "an0ther"}, {}):
         with pytest.raises(SerializationError) as caught:

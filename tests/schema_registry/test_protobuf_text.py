@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import shutil
 from typing import Any
@@ -17,7 +18,7 @@ from pykclient.schema_registry import (
     SchemaRegistryError,
     SerializationContext,
 )
-from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from pykclient.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer, file_of
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 TEXT = """
@@ -119,3 +120,21 @@ def test_text_without_a_compiler_is_refused_with_the_way_to_get_one(
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(SchemaRegistryError, match="text of Protobuf needs its compiler: pip install grpcio-tools"):
         client.register_schema("orders-value", Schema(TEXT, "PROTOBUF"))
+
+
+def test_file_that_is_imported_in_two_versions_is_read_once() -> None:
+    def text_of(name: str, imports: list[str], field: str | None = None) -> str:
+        made = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3", dependency=imports)
+        if field is not None:
+            made.message_type.add(name=field)
+        return base64.b64encode(made.SerializeToString()).decode()
+
+    common = {version: Schema(text_of("common.proto", [], f"Common{version}"), "PROTOBUF") for version in (1, 2)}
+    middle = Schema(text_of("a.proto", ["common.proto"]), "PROTOBUF", [SchemaReference("common.proto", "common", 1)])
+    outer = Schema(
+        text_of("outer.proto", ["a.proto", "common.proto"], "Outer"),
+        "PROTOBUF",
+        [SchemaReference("a.proto", "a", 1), SchemaReference("common.proto", "common", 2)],
+    )
+    file = file_of(outer, lambda subject, version: middle if subject == "a" else common[version])
+    assert list(file.message_types_by_name) == ["Outer"]

@@ -36,16 +36,14 @@ _registry_options = together(
 _schema_parameters = together(
     click.argument("subject"),
     click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-    click.option(
-        "--type", "kind", type=click.Choice(["AVRO", "JSON", "PROTOBUF"]), help="Default: by the file's name."
-    ),
+    click.option("--type", "kind", type=_KINDS, help="Default: by the file's name."),
     click.option("--reference", multiple=True, metavar="NAME=SUBJECT:VERSION", help="A schema that FILE refers to."),
     _registry_options,
 )
 
 
 def _client(session: Session, url: str | None, file: Path | None) -> SchemaRegistryClient:
-    # Who waits can repeat the command: retries would only make a registry that does not answer take four times as long.
+    # No retries: a registry that does not answer would take four times as long, and the user can repeat the command.
     return registry_client(url, file, "--url", session.timeout_ms, **{"max.retries": 0})
 
 

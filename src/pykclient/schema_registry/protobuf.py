@@ -402,8 +402,16 @@ def file_of(schema: Schema, resolve: Callable[[str, int], Schema]) -> Any:
         SerializationError: the schema is not a file.
     """
     pool = _pool()
+    seen: set[str] = set()  # a pool has one file of a name, whichever version of a subject it is
+
+    def is_known(name: str) -> bool:
+        if name in seen or _is_built_in(name):
+            return True
+        seen.add(name)
+        return False
+
     try:
-        for name, text in referenced(schema, resolve, _is_built_in):
+        for name, text in referenced(schema, resolve, is_known):
             pool.Add(_file(name, text))
         file = _file("default", schema.schema_str or "")
         pool.Add(file)

@@ -53,8 +53,7 @@ _PREFIX: Final = "schema.registry."
 
 
 def _key(name: str, type: str, default: Any, doc: str, **more: Any) -> ConfigKey:
-    validator = more.pop("validator", None)
-    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator, extension=True, **more)
+    return ConfigKey(name, type, default, Importance.MEDIUM, doc, extension=True, **more)
 
 
 #: The sources of tokens.

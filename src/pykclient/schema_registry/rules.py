@@ -87,8 +87,8 @@ class RuleContext:
     rules: Sequence[Rule] = ()
     #: The client of the schemas' registry.
     registry: SchemaRegistryClient | None = None
-    #: The serializer's ``rule_conf``: settings for executors.
-    conf: Mapping[str, Any] = field(default_factory=dict)
+    #: The serializer's ``rule_conf``: settings for executors, also secrets.
+    conf: Mapping[str, Any] = field(default_factory=dict, repr=False)
     #: False in an event loop: an executor that must wait raises MustWaitError instead.
     may_wait: bool = True
 
@@ -636,8 +636,8 @@ class RuleRunner:
         """``client`` is that of the schemas' registry, and ``conf`` has settings for executors."""
         self._registry = registry or RuleRegistry.get_global_instance()
         self._client = client
-        self._conf = conf
-        self._registry.configure({} if client is None else client.config(), conf or {})
+        self._conf: Mapping[str, Any] = conf or {}
+        self._registry.configure({} if client is None else client.config(), self._conf)
 
     def rules_for(
         self, phase: RulePhase, mode: RuleMode, subject: str, source: Schema | None, target: Schema | None
@@ -675,7 +675,7 @@ class RuleRunner:
         for rule in rules:
             override = self._registry.get_override(rule.type or "")
             context = RuleContext(
-                rule, mode, subject, ctx, source, target, walk, rules, self._client, self._conf or {}, may_wait
+                rule, mode, subject, ctx, source, target, walk, rules, self._client, self._conf, may_wait
             )
             executor = self._registry.get_executor(rule.type or "")
             if executor is None:
