@@ -246,10 +246,11 @@ def test_silent_server_is_named_and_advice_is_of_the_command_line(command: list[
     assert "timeout_ms" not in result.err
 
 
-def test_broker_that_does_not_exist_is_named(pykclient: Pykclient) -> None:
-    result = pykclient("cluster", "log-dirs", "9", "--timeout", "1s")
+@pytest.mark.parametrize("id", ["0", "9"])
+def test_broker_that_does_not_exist_is_named(pykclient: Pykclient, id: str) -> None:
+    result = pykclient("cluster", "log-dirs", id, "--timeout", "1s")
     assert result.code == 1
-    assert "there is no connection to broker 9" in result.err
+    assert f"there is no connection to broker {id}" in result.err
     assert "has not answered" not in result.err
 
 

@@ -404,21 +404,22 @@ class AdminCall(Generic[K, V]):
         if uses_controllers:
             remedy, report = _of_controllers(remedy), _of_controllers(report)
         self._note_uncertain()
+        asked = {key for attempt in self._attempts if attempt.is_sent for key in attempt.request.keys}
         for key, item in self._unfinished().items():
-            self.results.failed[key] = self._timeout_error(key, item, report, remedy)
+            self.results.failed[key] = self._timeout_error(key, item, key in asked, report, remedy)
         self._end()
 
-    def _timeout_error(self, key: K, item: _Item, report: str, remedy: str) -> KafkaTimeoutError:
+    def _timeout_error(self, key: K, item: _Item, is_asked: bool, report: str, remedy: str) -> KafkaTimeoutError:
         about = "" if key is None else f" for {key!r}"
         if item.last_error is not None:
             attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts} attempts"
             told = str(item.last_error).removesuffix(".")
             last = f"{attempts} failed, the last one with {type(item.last_error).__name__}: {told}"
-        elif any(attempt.is_sent and key in attempt.request.keys for attempt in self._attempts):
+        elif is_asked:
             last = "the broker has not answered"
         else:
             last = "no broker could be asked"
-            if (item.destination or ANY_BROKER) >= 0 and not report:
+            if item.destination is not None and item.destination >= 0 and not report:
                 last = f"there is no connection to broker {item.destination}, which the cluster may not have"
         uncertain = ". The request may have been carried out all the same" if key in self._handler.uncertain else ""
         error = KafkaTimeoutError(

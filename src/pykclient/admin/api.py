@@ -243,14 +243,9 @@ class VersionedBuilder(RequestBuilder):
         return self._of_version(version)
 
 
-def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """Return the error of an item in a response, or None. An empty message counts as none."""
-    return errors.for_code(code, message or None)
-
-
 def item_error(item: Any) -> KafkaError | None:
     """Return the error of an item in a response with its message, if it has one; None if it succeeded."""
-    return error_of(item.error_code, getattr(item, "error_message", None))
+    return errors.for_code(item.error_code, getattr(item, "error_message", None) or None)
 
 
 def checked(item: Any) -> None:

@@ -30,6 +30,7 @@ from pykclient.admin.descriptions import (
     ReplicaInfo,
     ReplicaLogDirInfo,
 )
+from pykclient.admin.partitions import by_topic, topics_of
 from pykclient.admin.topics import all_metadata, topic_id_or_none
 from pykclient.admin.values import Results, TopicPartitionReplica, UpdateFeatureType, authorized_operations
 from pykclient.argument_values import elements, shown
@@ -122,13 +123,8 @@ def of_broker() -> LookupStrategy[int]:
 
 
 def _log_dirs_request(partitions: Mapping[str, Sequence[int]] | None) -> DescribeLogDirsRequest:
-    topics = None
-    if partitions is not None:
-        topics = [
-            DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=of_topic)
-            for topic, of_topic in partitions.items()
-        ]
-    return DescribeLogDirsRequest(topics=topics)
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    return DescribeLogDirsRequest(topics=topics_of(partitions, kind, "topic", "partitions"))
 
 
 def describe_log_dirs(
@@ -146,10 +142,7 @@ def describe_replica_log_dirs(
     """Return the current and future log directories of replicas; none if the broker does not have the replica."""
 
     def request(keys: Sequence[TopicPartitionReplica], _timeout_ms: int) -> DescribeLogDirsRequest:
-        by_topic: dict[str, list[int]] = {}
-        for replica in keys:
-            by_topic.setdefault(replica.topic, []).append(replica.partition)
-        return _log_dirs_request(by_topic)
+        return _log_dirs_request(by_topic(TopicPartition(key.topic, key.partition) for key in keys))
 
     def answers(
         keys: Sequence[TopicPartitionReplica], response: DescribeLogDirsResponse
