@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -240,3 +241,45 @@ def test_programs_derive_their_own_records() -> None:
     assert type(record) is Received
     assert isinstance(record, aio.ConsumerRecord)
     assert not isinstance(aio.ConsumerRecord("t", 1), Received)
+
+
+def test_derived_records_have_constructors_of_their_own() -> None:
+    class Received(aio.ConsumerRecord[bytes, bytes]):
+        def __init__(self, receiver: str, topic: str, partition: int, **named: Any) -> None:
+            super().__init__(topic, partition, **named)
+            self.receiver = receiver
+
+    made: Any = Received
+    record = made("orders", "t", 1, offset=3)
+    assert (record.receiver, record.topic, record.partition, record.offset) == ("orders", "t", 1, 3)
+
+
+def test_record_type_knows_all_records() -> None:
+    made: Any = aio.ConsumerRecord
+    record = made("t", 1, 2, 3, 0, b"k", b"v")
+    assert issubclass(type(record), aio.ConsumerRecord)
+    assert made._make(record) == record
+    assert not issubclass(str, aio.ConsumerRecord)
+
+
+def test_private_parts_can_be_wrapped_and_restored() -> None:
+    async def main(servers: str) -> None:
+        async with AIOKafkaConsumer("t", bootstrap_servers=servers) as consumer:
+            fetcher: Any = consumer._fetcher
+            original = fetcher.fetched_records
+            calls: list[object] = []
+
+            async def wrapped(*arguments: Any, **named: Any) -> Any:
+                calls.append(arguments)
+                return await original(*arguments, **named)
+
+            with mock.patch.object(fetcher, "fetched_records", wrapped):
+                assert await consumer.getmany() == {}
+            assert await consumer.getmany() == {}
+            assert len(calls) == 1
+            with pytest.raises(AttributeError, match="cannot be replaced"):
+                consumer.client.force_metadata_update = wrapped  # type: ignore[method-assign]
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        asyncio.run(main(cluster.bootstrap_servers))

@@ -71,15 +71,23 @@ class PrivatePart:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in PrivatePart.__slots__:
+            raise AttributeError(name)  # of a copy, which is not filled
         method = self._replaced.get(name) or self._methods.get(name)
         if method is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         return method
 
     def __setattr__(self, name: str, value: Callable[..., Any]) -> None:
+        if hasattr(type(self), name):
+            raise AttributeError(f"{name!r} of {type(self).__name__!r} cannot be replaced", name=name, obj=self)
         self._replaced[name] = value
         if self._on_replaced is not None:
             self._on_replaced()
+
+    def __delattr__(self, name: str) -> None:
+        if self._replaced.pop(name, None) is None:
+            raise AttributeError(f"{name!r} is not replaced", name=name, obj=self)
 
 
 class ClientView(PrivatePart):
@@ -101,7 +109,7 @@ class ClientView(PrivatePart):
 
     @property
     def _bootstrap_servers(self) -> str | list[str]:
-        """What the program gave; without that, aiokafka's default."""
+        """The servers that the program gave, or aiokafka's default."""
         given: str | list[str] = self._methods["config"]().originals.get("bootstrap.servers", "localhost")
         return given
 

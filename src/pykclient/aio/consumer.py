@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from asyncio import _get_running_loop  # the first returns None where the second raises
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
@@ -433,18 +433,23 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
                 fetched: dict[TopicPartition, list[ConsumerRecord[K, V]]]
                 fetched = await fetched_records(partitions, timeout_ms / 1_000, max_records=max_records)
                 return fetched
-            consumer = self._usable()
-            wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
-            limit = aiokafka_arguments.max_records(max_records) or self._limit
-            collect = self._collect_many if limit is None else self._collect
-            take = partial(collect, consumer, limit or _MANY_RECORDS, wanted)
-            fetch: Fetch | None = await self._await_fetch(
-                consumer, take, wanted, consumer_arguments.milliseconds(timeout_ms)
-            )
-            return {} if fetch is None else fetch.records
+            return await self._fetched_records(partitions, timeout_ms, max_records)
         except Exception as error:
             await self._pace.rest(error)
             raise
+
+    async def _fetched_records(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float, max_records: int | None
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        consumer = self._usable()
+        wanted = frozenset(aiokafka_arguments.partitions(partitions)) or None
+        limit = aiokafka_arguments.max_records(max_records) or self._limit
+        collect = self._collect_many if limit is None else self._collect
+        take = partial(collect, consumer, limit or _MANY_RECORDS, wanted)
+        fetch: Fetch | None = await self._await_fetch(
+            consumer, take, wanted, consumer_arguments.milliseconds(timeout_ms)
+        )
+        return {} if fetch is None else fetch.records
 
     async def getmany_arrow(
         self,
@@ -858,7 +863,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     @property
     def _fetcher(self) -> PrivatePart:
         async def fetched_records(partitions: Any, timeout_s: float = 0, max_records: int | None = None) -> Any:
-            return await self.getmany(*partitions, timeout_ms=timeout_s * 1_000, max_records=max_records)
+            return await self._fetched_records(partitions, timeout_s * 1_000, max_records)
 
         return PrivatePart(self._replaced, next_record=self._next_record, fetched_records=fetched_records)
 

@@ -150,7 +150,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._is_starting = False
         self._closed = False
         self._replaced: dict[str, Callable[..., Any]] = {}
-        #: What a program gave, under aiokafka's names: instrumentations call it.
+        #: The serializers as the program gave them, under aiokafka's names; instrumentations call them.
         self._key_serializer, self._value_serializer = self._config["key.serializer"], self._config["value.serializer"]
         # From ``start`` on:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -456,9 +456,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
 
         def take() -> FutureRecordMetadata | Literal[False] | None:
             """Append the record; return None if memory is missing, False if the topic is, since the last look."""
-            if not producer.knows(topic, partition):
-                return False
-            return producer.append(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+            appended = producer.append(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
+            return False if appended is None and not producer.knows(topic, partition) else appended
 
         appended: FutureRecordMetadata | Literal[False]
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import types
@@ -22,25 +23,41 @@ if TYPE_CHECKING:
     from pykclient.types import ConsumerRecord
 else:
 
-    class _RecordType(type(types.ConsumerRecord)):
-        def __instancecheck__(cls, instance: object) -> bool:
-            return (
-                isinstance(instance, types.ConsumerRecord)
-                if cls is ConsumerRecord
-                else super().__instancecheck__(instance)
-            )
+    def _named(fields: tuple[Any, ...]) -> dict[str, Any]:
+        if len(fields) > len(_RECORD_FIELDS):
+            raise TypeError(f"a ConsumerRecord has 11 fields, not {len(fields) + 2}")
+        return dict(zip(_RECORD_FIELDS, fields, strict=False))
 
-        def __call__(cls, topic: str, partition: int, *fields: Any, **named: Any) -> types.ConsumerRecord:
-            if len(fields) > len(_RECORD_FIELDS):
-                raise TypeError(f"a ConsumerRecord has 11 fields, not {len(fields) + 2}")
-            given = dict(zip(_RECORD_FIELDS, fields, strict=False))
-            make = types.ConsumerRecord if cls is ConsumerRecord else super().__call__
-            return make(topic, partition, **given, **named)
+    class _RecordType(type(types.ConsumerRecord)):
+        """Has the records of all clients as instances, and makes such ones; derived classes make their own."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            if cls is ConsumerRecord:
+                return isinstance(instance, types.ConsumerRecord)
+            return super().__instancecheck__(instance)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            if cls is ConsumerRecord:
+                return issubclass(subclass, types.ConsumerRecord)
+            return super().__subclasscheck__(subclass)
+
+        def __call__(cls, *fields: Any, **named: Any) -> types.ConsumerRecord:
+            if cls is ConsumerRecord:
+                return types.ConsumerRecord(*fields[:2], **_named(fields[2:]), **named)
+            return super().__call__(*fields, **named)
 
     class ConsumerRecord(types.ConsumerRecord[types.K, types.V], metaclass=_RecordType):
-        """Makes records from positional arguments in aiokafka's order, and has all records as instances."""
+        """A record whose positional arguments are in aiokafka's order."""
 
         __slots__ = ()
+
+        def __init__(self, topic: str, partition: int, *fields: Any, **named: Any) -> None:
+            super().__init__(topic, partition, **_named(fields), **named)
+
+        @classmethod
+        def _make(cls, values: Iterable[Any]) -> types.ConsumerRecord:
+            """Return a record with the values of all fields, in the order in which records unpack."""
+            return cls(**dict(zip(cls._fields, values, strict=True)))
 
 
 class OffsetAndTimestamp(NamedTuple):
