@@ -279,7 +279,12 @@ _KEYS = (
     _int("group.share.session.timeout.ms", 45_000, 1, "The session timeout in share groups."),
     _int("group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval in share groups (Kafka: 5 s)."),
     _int("group.share.max.size", 200, 1, "The maximum number of members of a share group."),
-    _int("group.share.record.lock.duration.ms", 30_000, 1, "The time for which a member has acquired records."),
+    _int(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        1,
+        "The time for which a member of a share group has acquired records.",
+    ),
     _int("group.share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record to a share group."),
     _int(
         "group.share.partition.max.record.locks",
@@ -299,7 +304,7 @@ _KEYS = (
         "share.coordinator.state.topic.min.isr",
         2,
         1,
-        "The in-sync replicas that a write needs; fewer with fewer replicas.",
+        "The in-sync replicas that a write to __share_group_state needs; fewer with fewer replicas.",
     ),
     _int(
         "share.coordinator.state.topic.segment.bytes",
@@ -307,8 +312,18 @@ _KEYS = (
         1,
         "The maximum segment size of __share_group_state.",
     ),
-    _int("share.coordinator.write.timeout.ms", 5_000, 1, "The time that a write waits for the replicas."),
-    _int("share.coordinator.snapshot.update.records.per.snapshot", 500, 0, "The changes between two snapshots."),
+    _int(
+        "share.coordinator.write.timeout.ms",
+        5_000,
+        1,
+        "The time that a write of the share coordinator waits for the replicas.",
+    ),
+    _int(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        0,
+        "The changes of a share partition between two snapshots of its state.",
+    ),
     _int(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
@@ -341,12 +356,25 @@ _KEYS = (
         1,
         "The replicas of __transaction_state; fewer with fewer brokers.",
     ),
-    _int("transaction.state.log.min.isr", 2, 1, "The in-sync replicas that a write needs; fewer with fewer replicas."),
+    _int(
+        "transaction.state.log.min.isr",
+        2,
+        1,
+        "The in-sync replicas that a write to __transaction_state needs; fewer with fewer replicas.",
+    ),
     _int("transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum segment size of __transaction_state."),
     _int(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000, 1, "The interval of checks (Kafka: 10 s)."
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        1_000,
+        1,
+        "The interval of checks for transactions that have timed out (Kafka: 10 s).",
     ),
-    _int("transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1, "The interval of checks."),
+    _int(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        1,
+        "The interval of checks for transactional ids that have expired.",
+    ),
     _boolean(
         "transaction.partition.verification.enable",
         True,

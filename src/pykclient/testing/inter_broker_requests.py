@@ -34,6 +34,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+def missing_topic(name: str) -> MetadataResponseTopic:
+    """Return the response for a topic that does not exist, or whose name is not valid."""
+    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
+    return MetadataResponseTopic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
+
+
 class RequestAndCompletionHandler(NamedTuple):
     """A request for a node, and the callback for its outcome."""
 
@@ -446,16 +452,10 @@ class AutoTopicCreationManager:
 
     def create_topics(self, topics: Collection[str]) -> list[MetadataResponseTopic]:
         """Return the response for each topic: it does not exist yet, or its name is invalid."""
-        answers = []
-        for topic in topics:
-            error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(topic) else errors.InvalidTopicError
-            answers.append(
-                MetadataResponseTopic(error_code=error.code, name=topic, is_internal=topic_names.is_internal(topic))
-            )
         creatable = [topic for topic in topics if topic_names.is_valid(topic) and topic not in self._in_flight]
         if creatable:
             self._send_create_topics_request(creatable)
-        return answers
+        return [missing_topic(topic) for topic in topics]
 
     def _send_create_topics_request(self, topics: list[str]) -> None:
         self._in_flight.update(topics)

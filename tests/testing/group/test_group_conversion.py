@@ -296,6 +296,19 @@ def test_static_member_may_change_its_protocol(mixed: Mixed) -> None:
     assert (synced.error_code, synced.assignment) == (0, assignment(range(4)))
 
 
+def test_leave_by_instance_id_keeps_the_request_as_it_was_sent(mixed: Mixed) -> None:
+    joined = mixed.join(instance_id="i", protocols=subscription())
+    mixed.settle()
+    mixed.sync(joined.value.member_id, 1, {joined.value.member_id: assignment(range(4))}, instance_id="i")
+    mixed.settle()
+    mixed.enter("new")
+    identity = LeaveGroupRequest.MemberIdentity(group_instance_id="i")
+    (left,) = mixed.coordinator.leave_group(GROUP, [identity])
+    assert left.error_code == 0
+    assert identity.member_id == ""
+    assert list(mixed.members.members) == ["new"]
+
+
 def test_leave_group_request_removes_classic_members_only(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     mixed.enter("new")

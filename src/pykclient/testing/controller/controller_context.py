@@ -309,7 +309,7 @@ class ControllerEvents(Protocol):
     def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
         """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
 
-    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None]) -> None:
+    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None] = lambda: None) -> None:
         """Queue ``process`` as one event; ``refuse`` is called instead if this broker is not the controller then."""
 
 

@@ -495,7 +495,7 @@ class ReplicaElector:
             self._timer = None
 
     def _on_timer(self) -> None:
-        self._events.put_if_active("AutoPreferredReplicaLeaderElection", self._rebalance, lambda: None)
+        self._events.put_if_active("AutoPreferredReplicaLeaderElection", self._rebalance)
         self.schedule_auto_leader_rebalance()
 
     def _rebalance(self) -> None:

@@ -520,16 +520,21 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         """
         self._manager.validate_appendable(group.group_id)
 
+        def known(identity: LeaveGroupRequest.MemberIdentity) -> LeaveGroupRequest.MemberIdentity:
+            member_id, instance_id = identity.member_id, identity.group_instance_id
+            if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+                member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+            return LeaveGroupRequest.MemberIdentity(
+                member_id=member_id, group_instance_id=instance_id, reason=identity.reason
+            )
+
         def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
-            instance_id = identity.group_instance_id
-            if identity.member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
-                identity.member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
-            member = group.member(identity.member_id, instance_id)
+            member = group.member(identity.member_id, identity.group_instance_id)
             if member.classic is None:
                 raise UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
             self.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
 
-        return leave_each(leaving, remove)
+        return leave_each(map(known, leaving), remove)
 
 
 #: The values of ``group.consumer.migration.policy`` that allow each direction.

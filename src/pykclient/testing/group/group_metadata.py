@@ -370,7 +370,7 @@ class CoordinatedGroup(ABC):
             raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class GroupMetadata(CoordinatedGroup):
     """Members, generation and offsets of one group (Java: ClassicGroup).
 

@@ -476,13 +476,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             )
             for member in self.members.values()
         ]
-        self.targets = dict(ASSIGNORS[self.assignor(next(iter(ASSIGNORS)))](specs)) if specs else {}
+        self.targets = dict(ASSIGNORS[self.assignor](specs)) if specs else {}
         self.assignment_epoch = self.group_epoch
 
-    def assignor(self, default: str) -> str:
-        """Return the assignor that most members have chosen, or the brokers' default."""
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members have chosen, or the brokers' default."""
         chosen = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
-        return max(chosen, key=lambda name: chosen[name]) if chosen else default
+        return max(chosen, key=lambda name: chosen[name]) if chosen else next(iter(ASSIGNORS))
 
     def is_waiting_for_others(self, member: ConsumerGroupMember) -> bool:
         """Return whether other members own, or have not given up yet, partitions of a member's target."""

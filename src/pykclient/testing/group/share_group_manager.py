@@ -31,7 +31,7 @@ from pykclient.testing.group.modern_groups import (
     ShareGroup,
     ShareGroupMember,
 )
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.share.group_config import GroupConfigManager
@@ -84,11 +84,10 @@ class PartitionMetadataClient(InterBrokerSendThread):
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
         queue, self._queue = self._queue, []
         for node, partitions, then in queue:
-            topics: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = {}
-            for topic, number in partitions:
-                topics.setdefault(topic, []).append(
-                    ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP)
-                )
+            topics = grouped(
+                (topic, ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP))
+                for topic, number in partitions
+            )
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 topics=[

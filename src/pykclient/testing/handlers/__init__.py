@@ -25,6 +25,7 @@ from pykclient.testing.broker import Broker
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.request_channel import Request
+from pykclient.testing.share.persister import Gathered
 
 _Handle = Callable[["Broker", "Request", Any], None]
 #: Makes a response that contains an error code and message wherever it can, or None if the request gets no response.
@@ -113,17 +114,9 @@ def answer_each(
 
     ``start`` gets an item, and the callback for the answer to it.
     """
-    answers: dict[int, _Answer] = {}
-
-    def answered(index: int, answer: _Answer) -> None:
-        answers[index] = answer
-        if len(answers) == len(items):
-            respond([answers[each] for each in range(len(items))])
-
-    if not items:
-        respond([])
+    gathered: Gathered[int, _Answer] = Gathered(range(len(items)), lambda answers: respond(list(answers.values())))
     for index, item in enumerate(items):
-        start(item, partial(answered, index))
+        start(item, partial(gathered.add, index))
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from pykclient.protocol.messages.write_share_group_state import (
 from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import serves
 from pykclient.testing.request_channel import Request
-from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, StateBatch
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
 from pykclient.testing.share.persister import for_each_partition
 from pykclient.types import TopicPartition
 
@@ -185,12 +185,7 @@ def handle_read_share_group_state(broker: Broker, request: Request, body: ReadSh
             if error is not None or state is None:
                 respond(error)
                 return
-            batches = [
-                ReadShareGroupStateResponse.StateBatch(
-                    first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=count
-                )
-                for first, last, delivery_state, count in state.batches
-            ]
+            batches = [ReadShareGroupStateResponse.StateBatch(**batch._asdict()) for batch in state.batches]
             respond(None, state_epoch=state.state_epoch, start_offset=state.start_offset, state_batches=batches)
 
         broker.share_coordinator.read_state(key, asked.leader_epoch, found)
@@ -229,12 +224,12 @@ def handle_write_share_group_state(broker: Broker, request: Request, body: Write
     def write(
         key: SharePartitionKey, asked: WriteShareGroupStateRequest.PartitionData, respond: Callable[..., None]
     ) -> None:
-        batches = [
-            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-            for batch in asked.state_batches
-        ]
         update = ShareUpdate(
-            asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches
+            asked.state_epoch,
+            asked.leader_epoch,
+            asked.start_offset,
+            asked.delivery_complete_count,
+            state_batches_of(asked),
         )
         broker.share_coordinator.write_state(key, update, respond)
 

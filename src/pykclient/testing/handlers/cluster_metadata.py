@@ -26,6 +26,7 @@ from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import ApiVersionManager, serves
+from pykclient.testing.inter_broker_requests import missing_topic
 from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
 from pykclient.testing.release_profiles import SUPPORTED_FEATURES, FinalizedFeatures
 from pykclient.testing.request_channel import Request
@@ -175,7 +176,7 @@ def _topics(
         if creatable:
             found += broker.auto_topic_creation.create_topics(creatable)
     else:
-        found += [_missing_topic(name) for name in missing]
+        found += [missing_topic(name) for name in missing]
     return found + [_MetadataTopic(error_code=errors.TopicAuthorizationError.code, name=name) for name in denied]
 
 
@@ -186,11 +187,6 @@ def _topic_of_id(broker: Broker, request: Request, snapshot: MetadataSnapshot, t
     if not broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, name):
         return _MetadataTopic(error_code=errors.TopicAuthorizationError.code, name=None, topic_id=topic_id)
     return _topic(snapshot, name, request.api_version)
-
-
-def _missing_topic(name: str) -> _MetadataTopic:
-    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
-    return _MetadataTopic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
 
 
 def _topic(snapshot: MetadataSnapshot, name: str, version: int) -> _MetadataTopic:

@@ -32,7 +32,6 @@ from pykclient.testing.group.group_metadata import GroupMetadata
 from pykclient.testing.group.group_metadata_manager import Group
 from pykclient.testing.group.group_rebalance import JoinAttempt
 from pykclient.testing.group.modern_groups import ConsumerGroup, ConsumerGroupMember, Partitions, ShareGroup
-from pykclient.testing.group.server_assignors import ASSIGNORS
 from pykclient.testing.handlers import serves
 from pykclient.testing.request_channel import Request
 from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
@@ -286,7 +285,7 @@ def handle_consumer_group_describe(broker: Broker, request: Request, body: Consu
             group_state=group.state.name,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=group.assignor(next(iter(ASSIGNORS))),
+            assignor_name=group.assignor,
             members=members,
         )
         return described, {name for member in members for name in _topics_of(member)}

@@ -89,11 +89,8 @@ def handle_alter_user_scram_credentials(
 ) -> None:
     """Change each user as a whole: either all changes to it are made, or none."""
     broker.auth.check_cluster(request, acls.ALTER)
-    changes: dict[str, list[_Change]] = {}
-    for change in _changes(body):
-        changes.setdefault(change.name, []).append(change)
     results = []
-    for user, of_user in changes.items():
+    for user, of_user in grouped((change.name, change) for change in _changes(body)).items():
         try:
             _alter(broker.cluster.config.credentials, user, of_user)
             results.append(_AlterUserScramCredentialsResult(user=user))

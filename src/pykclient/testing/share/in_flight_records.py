@@ -65,6 +65,9 @@ class SharePartitionState(Enum):
     #: Another broker leads the partition now, or the state was deleted.
     FENCED = "fenced"
 
+    def __str__(self) -> str:
+        return self.name
+
 
 SHARE_PARTITION_TRANSITIONS: Final[dict[SharePartitionState, frozenset[SharePartitionState]]] = {
     SharePartitionState.EMPTY: frozenset((SharePartitionState.INITIALIZING, SharePartitionState.FENCED)),

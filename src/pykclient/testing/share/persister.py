@@ -30,6 +30,7 @@ from pykclient.testing.inter_broker_requests import (
     AutoTopicCreationManager,
     InterBrokerSendThread,
     RequestAndCompletionHandler,
+    grouped,
 )
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
@@ -74,10 +75,7 @@ def for_each_partition(
     partitions = [(topic_id, partition) for topic_id, of_topic in topics for partition in of_topic]
 
     def all_handled(results: dict[int, Result]) -> None:
-        by_topic: dict[UUID, list[Result]] = {}
-        for index, result in results.items():
-            by_topic.setdefault(partitions[index][0], []).append(result)
-        then(list(by_topic.items()))
+        then(list(grouped((partitions[index][0], result) for index, result in results.items()).items()))
 
     gathered = Gathered(range(len(partitions)), all_handled)
     for index, (topic_id, each) in enumerate(partitions):

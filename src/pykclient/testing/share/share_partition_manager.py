@@ -111,8 +111,6 @@ class DelayedShareFetch(DelayedOperation):
     Records are acquired only when it completes, so two waiting members do not take them from each other. Thread: loop.
     """
 
-    __slots__ = ("_manager", "_params", "_reads", "_request", "_respond", "_share_partitions")
-
     def __init__(
         self,
         params: FetchParams,

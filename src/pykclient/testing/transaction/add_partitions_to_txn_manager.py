@@ -25,7 +25,7 @@ from pykclient.errors import (
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.metadata_cache import MetadataCache
@@ -80,9 +80,6 @@ class _Question(NamedTuple):
     respond: ErrorsCallback
 
     def to_request(self) -> Transaction:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in self.topic_partitions:
-            topics.setdefault(topic, []).append(partition)
         return Transaction(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
@@ -90,7 +87,7 @@ class _Question(NamedTuple):
             verify_only=self.operation is not TransactionSupportedOperation.ADD_PARTITION,
             topics=[
                 AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=partitions)
-                for topic, partitions in topics.items()
+                for topic, partitions in grouped(self.topic_partitions).items()
             ],
         )
 

@@ -23,7 +23,7 @@ from pykclient.errors import (
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_COMMIT,
@@ -79,9 +79,6 @@ class _Marker(NamedTuple):
     topic_partitions: tuple[TopicPartition, ...]
 
     def to_request(self) -> WriteTxnMarkersRequest.WritableTxnMarker:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in self.topic_partitions:
-            topics.setdefault(topic, []).append(partition)
         return WriteTxnMarkersRequest.WritableTxnMarker(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -90,7 +87,7 @@ class _Marker(NamedTuple):
             transaction_version=self.transaction_version,
             topics=[
                 WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
-                for topic, partitions in topics.items()
+                for topic, partitions in grouped(self.topic_partitions).items()
             ],
         )
 

@@ -22,6 +22,7 @@ from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordinator_log import CoordinatorLog
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.transaction.transaction_metadata import (
@@ -56,9 +57,7 @@ def key_to_bytes(transactional_id: str) -> bytes:
 def value_to_bytes(transit: TxnTransitMetadata, transaction_version: int) -> bytes:
     """Return the value for the log of a cluster with this transaction.version."""
     version = _FLEXIBLE_VALUE if transaction_version >= 1 else _FIRST_VALUE
-    partitions: dict[str, list[int]] = {}
-    for topic, partition in sorted(transit.topic_partitions):
-        partitions.setdefault(topic, []).append(partition)
+    partitions = grouped(sorted(transit.topic_partitions))
     value = TransactionLogValue(
         producer_id=transit.producer_id,
         producer_epoch=transit.producer_epoch,
