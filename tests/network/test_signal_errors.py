@@ -21,7 +21,7 @@ from pykclient.testing import EmbeddedCluster
 
 
 class AlarmError(TimeoutError):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 class Handlers:

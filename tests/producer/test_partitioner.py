@@ -197,18 +197,18 @@ def test_sticky_partition_changes_after_a_batch() -> None:
     partitioner, shape = built_in(), cluster(3)
     info = partitioner.peek_current_partition_info(shape)
     partitioner.update_partition_info(info, BATCH_SIZE - 1, shape)
-    assert not partitioner.is_partition_changed(info)
+    assert partitioner.sticky is info
     partitioner.update_partition_info(info, 1, shape)
-    assert partitioner.is_partition_changed(info)
+    assert partitioner.sticky is not info
 
 
 def test_open_batch_delays_switch_up_to_twice_batch_size() -> None:
     partitioner, shape = built_in(), cluster(3)
     info = partitioner.peek_current_partition_info(shape)
     partitioner.update_partition_info(info, 2 * BATCH_SIZE - 1, shape, enable_switch=False)
-    assert not partitioner.is_partition_changed(info)
+    assert partitioner.sticky is info
     partitioner.update_partition_info(info, 1, shape, enable_switch=False)
-    assert partitioner.is_partition_changed(info)
+    assert partitioner.sticky is not info
 
 
 def test_partitions_without_a_leader_are_avoided() -> None:

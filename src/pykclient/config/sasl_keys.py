@@ -104,7 +104,6 @@ _LOGIN_KEYS = (
         100,
         LOW,
         "The initial backoff between login attempts.",
-        unsupported=None,
     ),
     ConfigKey(
         "sasl.login.refresh.window.factor",

@@ -221,14 +221,7 @@ _HTTPS_KEYS = (
         "trusted. The value probe stands for the system's authorities alone.",
         convert=_path,
     ),
-    ConfigKey(
-        "https.ca.pem",
-        Type.PASSWORD,
-        None,
-        MEDIUM,
-        "The trusted certificates of identity providers, as PEM text.",
-        extension=True,
-    ),
+    _own_key("https.ca.pem", Type.PASSWORD, None, "The trusted certificates of identity providers, as PEM text."),
 )
 
 SECURITY_KEYS = (

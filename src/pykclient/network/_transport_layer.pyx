@@ -1,6 +1,6 @@
 """The compiled form of ``transport_layer.py``: frames out of a socket, and into it, without the GIL.
 
-The poller reads and writes ahead (see ``_poller.pyx``). The streams keep the results. The selector works as with the
+The poller reads and writes ahead (see ``_selector.pyx``). The streams keep the results. The selector works as with the
 Python form: it calls ``read`` and ``write`` of a stream for each event, and they find the work done.
 
 Work of a few microseconds keeps the GIL, because taking the GIL back can take five milliseconds: reading small frames

@@ -1,4 +1,4 @@
-"""What a client knows of each node: its API versions, the state of its connection, and why an address fails.
+"""A client's knowledge of each node: its API versions, the state of its connection, and why an address fails.
 
 Java: ApiVersions, NodeApiVersions, ClusterConnectionStates.
 """

@@ -43,11 +43,10 @@ from pykclient.record._record_writing cimport size_of_bytes
 from collections import deque
 from heapq import heappush as _heappush
 
-from pykclient.clock import FOREVER_MS, SYSTEM_CLOCK
+from pykclient.clock import FOREVER_MS, HERE, SYSTEM_CLOCK, interrupting
 from pykclient.producer import outbox as python
 from pykclient.record import MemoryRecordsBuilder
-from pykclient.record.compression import NO_COMPRESSION
-from pykclient.record.compression import CompressionRatioEstimator, CompressionType
+from pykclient.record.compression import NO_COMPRESSION, CompressionRatioEstimator, CompressionType
 from pykclient.record.memory_records_builder import (
     BORROWED_AT_ONCE,
     COMPRESSION_RATE_ESTIMATION_FACTOR,
@@ -63,7 +62,6 @@ from pykclient.record.record_batch import (
     NO_SEQUENCE,
     RECORD_BATCH_OVERHEAD,
 )
-from pykclient.clock import HERE, interrupting
 from pykclient.types import CREATE_TIME
 
 cdef extern from *:

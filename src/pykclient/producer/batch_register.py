@@ -117,7 +117,7 @@ class BuiltInPartitioner(StickyState):
     """The sticky partitioner of one topic.
 
     The accumulator reads the current partition without a lock, takes the lock of that partition's queue, and then
-    checks with ``is_partition_changed`` whether another thread has switched in between. Statistics are replaced as a
+    checks that ``sticky`` is still the same: another thread may have switched in between. Statistics are replaced as a
     whole, so any thread may read them. Thread: any.
     """
 
@@ -164,11 +164,8 @@ class BuiltInPartitioner(StickyState):
             info = self.sticky = StickyPartitionInfo(self.next_partition(cluster))
         return info
 
-    def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
-        return info is not None and self.sticky is not info
-
     def update_partition_info(
-        self, info: StickyPartitionInfo | None, appended_bytes: int, cluster: Cluster, enable_switch: bool = True
+        self, info: StickyPartitionInfo, appended_bytes: int, cluster: Cluster, enable_switch: bool = True
     ) -> None:
         """Count ``appended_bytes``, and switch after a batch's worth of bytes.
 
@@ -177,8 +174,6 @@ class BuiltInPartitioner(StickyState):
         The caller disables the switch while a batch is open: leaving a half-full batch would send two small batches
         instead of a full one. After twice the batch size, the partition changes in any case.
         """
-        if info is None:
-            return
         info.produced_bytes += appended_bytes
         produced = info.produced_bytes
         if produced >= self._sticky_batch_size and (enable_switch or produced >= self._sticky_batch_size * 2):

@@ -638,11 +638,6 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState[K, V]):
         cluster = self._metadata.fetch()
         return bool(cluster.nodes) and not cluster.is_bootstrap_configured
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName."""
-        metrics = self._registry("metrics()")
-        return metrics.metrics if checked_flag(raw, "raw") else metrics.by_group()
-
     def _registry(self, call: str) -> Metrics:
         if self._refusal is not None:
             raise self._refusal_error()  # without a pause: exporters read the metrics of many clients

@@ -21,7 +21,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError
-from pykclient.record.compression import CompressionType
+from pykclient.record.compression import Compression, CompressionType
 from pykclient.serialization import Buffer as Buffer
 from pykclient.types import Header, Headers
 
@@ -182,13 +182,6 @@ class Cursor(Protocol):
     def next_records(self, max_records: int) -> list[Any]: ...
 
 
-class HasCompressionType(Protocol):
-    """A codec with its settings: a ``Compression``."""
-
-    @property
-    def type(self) -> CompressionType: ...
-
-
 def increment_sequence(sequence: int, increment: int) -> int:
     """Add to a sequence number. 0 follows 2^31 - 1."""
     return sequence + increment & MAX_INT32
@@ -246,7 +239,7 @@ def record_batch_overhead(magic: int, compression_type: CompressionType) -> int:
 
 def estimate_size_in_bytes_upper_bound(
     magic: int,
-    compression: HasCompressionType | CompressionType,
+    compression: Compression | CompressionType,
     key: Buffer | None,
     value: Buffer | None,
     headers: Headers = (),
