@@ -34,13 +34,14 @@ SETTINGS: list[dict[str, Any]] = [
     {"compression.type": "gzip"},
 ]
 
+#: One has no time: the distance of two such records would depend on how fast the machine is, and with it their sizes.
 RECORDS: list[dict[str, Any]] = [
     {"key": b"key", "value": b"value", "partition": 0},
-    {"key": b"key", "value": bytes(300)},
+    {"key": b"key", "value": bytes(300), "timestamp_ms": 6},
     {"value": bytes(90), "partition": 1, "timestamp_ms": 5},
     {"value": None, "partition": 0, "headers": [("name", b"value"), ("null", None)], "timestamp_ms": 0},
     {"key": bytes(50), "value": bytes(1200), "partition": 0, "timestamp_ms": 7},
-    {"key": b"", "value": bytes(100), "partition": 1, "on_delivery": lambda _error, _metadata: None},
+    {"key": b"", "value": bytes(100), "partition": 1, "timestamp_ms": 9, "on_delivery": lambda _error, _metadata: None},
 ]
 
 #: No thread has this identifier.
@@ -52,7 +53,8 @@ TIMES = ("created_ms", "last_attempt_ms", "_max_timestamp", "_base_timestamp", "
 def seen_after(producer: KafkaProducer[Any, Any], form: Any) -> list[Any]:
     """Send the records while nothing drives the sender, and return the state of all queues and of the memory."""
     eventually(lambda: producer._components.sender_thread.take(NOBODY))
-    producer.send(TOPIC, b"first", partition=0)  # from now on the compiled send() knows the topic
+    producer.send(TOPIC, b"first", partition=0, timestamp_ms=7)  # from now on the compiled send() knows the topic
+    producer._max_block_ms = 100  # where memory is short
     futures = [form(producer, TOPIC, **record) for record in RECORDS]
     accumulator = producer._accumulator
     pool = accumulator._pool
