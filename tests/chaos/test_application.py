@@ -150,7 +150,7 @@ def test_record_over_the_topic_limit_fails_alone(any_kafka: AnyKafka, topic: str
     assert [len(record.value) for record in read_back(any_kafka.bootstrap_servers, topic)[0]] == [100, 200, 300, 400]
 
 
-def test_a_full_buffer(any_kafka: AnyKafka, topic: str) -> None:
+def test_full_buffer_raises_and_frees_itself(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     with any_kafka.proxies() as proxies:
         p: KafkaProducer[bytes, bytes] = KafkaProducer(

@@ -149,7 +149,9 @@ def test_reader_survives_cuts(any_kafka: AnyKafka, proxy: FrameProxy, topic: str
 
 @pytest.mark.parametrize("of_request", [False, True], ids=["response", "request"])
 @pytest.mark.parametrize("api", ["FIND_COORDINATOR", "JOIN_GROUP", "SYNC_GROUP", "OFFSET_COMMIT", "OFFSET_FETCH"])
-def test_member(any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, api: str, of_request: bool) -> None:
+def test_group_member_survives_a_cut_of_any_request(
+    any_kafka: AnyKafka, proxy: FrameProxy, topic: str, group_id: str, api: str, of_request: bool
+) -> None:
     any_kafka.create_topic(topic)
     api_key = getattr(ApiKeys, api)
     consumer: KafkaConsumer[bytes, bytes] = KafkaConsumer(

@@ -108,7 +108,9 @@ def proxy(any_kafka: AnyKafka) -> Iterator[TcpProxy]:
     ],
     ids=lambda program: program.__name__,
 )
-def test_ctrl_c(any_kafka: AnyKafka, proxy: TcpProxy, topic: str, program: programs.Program) -> None:
+def test_ctrl_c_ends_a_program_during_an_outage(
+    any_kafka: AnyKafka, proxy: TcpProxy, topic: str, program: programs.Program
+) -> None:
     any_kafka.create_topic(topic)
     with Program(program, proxy.address, topic, proxy) as running:
         running.await_ready().signal(signal.SIGINT)
@@ -178,7 +180,9 @@ def test_sigterm_ends_the_program_as_usual(any_kafka: AnyKafka, topic: str) -> N
     [programs.fork_in_full_swing, programs.fork_and_own_clients, programs.multiprocessing_pool],
     ids=lambda program: program.__name__,
 )
-def test_forks(any_kafka: AnyKafka, topic: str, program: programs.Program) -> None:
+def test_forked_children_refuse_calls_and_parents_continue(
+    any_kafka: AnyKafka, topic: str, program: programs.Program
+) -> None:
     """In the child each call is refused and nothing hangs; the parent continues."""
     any_kafka.create_topic(topic)
     with Program(program, any_kafka.bootstrap_servers, topic) as running:

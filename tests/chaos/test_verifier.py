@@ -82,7 +82,7 @@ def test_identical_copies_pass() -> None:
         ({b"a": [0, 1, 2], b"b": [0], b"c": [0]}, r"b'c': .*foreign \[0\]"),
     ],
 )
-def test_copies_that_are_not(copied: dict[bytes, list[int]], problem: str) -> None:
+def test_wrong_copies_end_the_test(copied: dict[bytes, list[int]], problem: str) -> None:
     """A record that is lost, doubled, of an aborted transaction or at the wrong place ends the exactly-once test."""
     with pytest.raises(AssertionError, match=problem):
         check_copies({b"a": range(3), b"b": [0]}, copied)

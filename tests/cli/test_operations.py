@@ -48,7 +48,7 @@ def test_cluster_commands_describe_brokers_and_features(pykclient: Pykclient) ->
     assert "DESCRIBE_QUORUM" in refused.err.upper() or "DescribeQuorum" in refused.err
 
 
-def test_transactions(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
+def test_transactions_are_listed_and_described(pykclient: Pykclient, cluster: EmbeddedCluster, topic: str) -> None:
     cluster.create_topic(topic, 1)
     with KafkaProducer[bytes, bytes](bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic) as producer:
         producer.init_transactions()

@@ -97,7 +97,7 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient) -> None:
     assert raised.value.args[0] == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_groups_offsets_and_records(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_groups_offsets_and_records_are_administered(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     cluster.create_topic("t", 1)
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     with Producer(servers) as producer:

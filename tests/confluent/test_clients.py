@@ -517,7 +517,7 @@ def test_paused_partition_resumes_at_the_next_message(cluster: EmbeddedCluster) 
         assert _read(consumer, 1)[0].offset() == 1
 
 
-def test_offsets_of_a_partition(cluster: EmbeddedCluster) -> None:
+def test_offsets_of_a_partition_are_looked_up(cluster: EmbeddedCluster) -> None:
     _fill(cluster, 5)
     with _consumer(cluster) as consumer:
         tp = TopicPartition("t", 0)

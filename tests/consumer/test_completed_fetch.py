@@ -204,7 +204,7 @@ def test_drained_fetch_releases_the_response() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 1 << 32), step=st.integers(1, 7), start=st.integers(0, 30))
-def test_any_interleaving_of_transactions(seed: int, step: int, start: int) -> None:
+def test_interleaved_transactions_return_committed_records(seed: int, step: int, start: int) -> None:
     """Exactly the committed records are returned, in order, for any step size and start offset."""
     rng = random.Random(seed)
     log: list[bytes] = []

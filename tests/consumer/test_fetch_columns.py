@@ -220,7 +220,7 @@ def test_many_batches_are_read_alike(seed: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_up_to_an_offset(way: Any) -> None:
+def test_columns_end_before_a_given_offset(way: Any) -> None:
     # Compacted batches have gaps between and after their records.
     sparse = b"".join(batch(start, [b"v"] * 2) for start in (0, 4, 8, 12, 20))
     config = FetchConfig()

@@ -124,7 +124,9 @@ def test_paused_partitions_wait(any_kafka: AnyKafka, topic: str, consume: Consum
     assert {record.partition for record in take(consumer, 5)} == {0}
 
 
-def test_undecodable_record(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_undecodable_record_raises_where_it_is_and_can_be_skipped(
+    any_kafka: AnyKafka, topic: str, consume: Consume
+) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     produce(any_kafka.bootstrap_servers, topic, [b"1", b"2", b"three", b"4"])
@@ -169,7 +171,7 @@ def test_interceptor_changes_returned_records(any_kafka: AnyKafka, topic: str, c
 # --- where to begin ---------------------------------------------------------------------------------------------------
 
 
-def test_earliest_and_latest(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_reading_starts_at_the_earliest_or_latest_offset(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     produce(any_kafka.bootstrap_servers, topic, [b"old"])
@@ -180,7 +182,7 @@ def test_earliest_and_latest(any_kafka: AnyKafka, topic: str, consume: Consume) 
     assert [record.value for record in take(consume(tp), 2)] == [b"old", b"new"]
 
 
-def test_none(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_without_reset_a_missing_position_raises(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     produce(any_kafka.bootstrap_servers, topic, [b"a"])
@@ -196,7 +198,7 @@ def test_none(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     assert [record.value for record in take(consumer, 1)] == [b"a"]
 
 
-def test_reset_by_duration(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
+def test_reset_by_duration_skips_old_records(any_kafka: AnyKafka, topic: str, consume: Consume) -> None:
     any_kafka.create_topic(topic, partitions=2)
     tp, all_old = TopicPartition(topic, 0), TopicPartition(topic, 1)
     probe = consume(tp)
@@ -249,7 +251,7 @@ def test_offset_lookups_agree_with_the_admin_client(any_kafka: AnyKafka, topic: 
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
-def test_read_committed(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
+def test_only_committed_records_are_read(kafka: KafkaCluster, topic: str, consume: Consume) -> None:
     kafka.create_topic(topic)
     tp = TopicPartition(topic, 0)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic, "linger.ms": 0})

@@ -778,7 +778,7 @@ def test_batch_cut_off_at_the_end_is_fetched_again() -> None:
 
 
 @pytest.mark.parametrize("part", ["key", "value"])
-def test_undecodable_record(part: str) -> None:
+def test_undecodable_record_raises_where_it_is_and_can_be_skipped(part: str) -> None:
     def fails_on_second(topic: str, headers: Headers, data: bytes) -> Any:
         if data in (b"k1", b"b"):
             raise ValueError("bad")

@@ -201,7 +201,7 @@ def test_listener_can_commit_on_revocation(any_kafka: AnyKafka, topic: str, join
     assert {tp: two.position(tp) for tp in two.assignment()} == dict.fromkeys(two.assignment(), 10)
 
 
-def test_automatic_commits(any_kafka: AnyKafka, topic: str, join: Join) -> None:
+def test_positions_are_committed_automatically(any_kafka: AnyKafka, topic: str, join: Join) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, 10)
     tp = TopicPartition(topic, 0)
@@ -329,7 +329,7 @@ def test_ctrl_c_interrupts_a_poll(any_kafka: AnyKafka, topic: str, join: Join) -
     assert poll_until(lambda: consumer.position(TopicPartition(topic, 0)) == 1, consumer)
 
 
-def test_max_poll_interval_exceeded(
+def test_member_that_polls_too_late_leaves_its_group(
     any_kafka: AnyKafka, topic: str, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     any_kafka.create_topic(topic)

@@ -130,7 +130,7 @@ def test_reset_uses_the_configured_policy(strategy: str, timestamp: int) -> None
     assert harness.offsets.can_skip_update_fetch_positions()
 
 
-def test_reset_by_duration() -> None:
+def test_reset_by_duration_asks_for_a_timestamp() -> None:
     harness = Offsets({"auto.offset.reset": "by_duration:PT1H"})
     harness.assign(TP0, offset=None)
     harness.subscriptions.reset_initializing_positions()

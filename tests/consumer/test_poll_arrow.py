@@ -167,7 +167,9 @@ def test_paused_partitions_wait(any_kafka: AnyKafka, topic: str, make: Make) -> 
     assert set(take(consumer, 10)["partition"].to_pylist()) == {0}
 
 
-def test_commits_and_a_rebalance(any_kafka: AnyKafka, topic: str, group_id: str, make: Make) -> None:
+def test_committed_columns_are_not_read_again_after_a_rebalance(
+    any_kafka: AnyKafka, topic: str, group_id: str, make: Make
+) -> None:
     any_kafka.create_topic(topic, partitions=2)
     produce(any_kafka, topic, 100, 2)
     settings = {"group_id": group_id, "enable_auto_commit": False, "heartbeat_interval_ms": 100}
@@ -197,7 +199,9 @@ def test_commits_and_a_rebalance(any_kafka: AnyKafka, topic: str, group_id: str,
     eventually(all_there, 30, "all records", every_s=0)
 
 
-def test_automatic_commits(any_kafka: AnyKafka, topic: str, group_id: str, make: Make) -> None:
+def test_positions_after_columns_are_committed_automatically(
+    any_kafka: AnyKafka, topic: str, group_id: str, make: Make
+) -> None:
     any_kafka.create_topic(topic)
     produce(any_kafka, topic, 100)
     consumer = make(topic, group_id=group_id)
@@ -295,7 +299,7 @@ def test_batches_that_are_kept_do_not_change(any_kafka: AnyKafka, topic: str, ma
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_up_to_an_offset(any_kafka: AnyKafka, topic: str, make: Make, codec: str) -> None:
+def test_columns_end_before_a_given_offset(any_kafka: AnyKafka, topic: str, make: Make, codec: str) -> None:
     any_kafka.create_topic(topic, partitions=2)
     settings: dict[str, Any] = {"compression.type": codec}
     produce(any_kafka, topic, 600, 2, **settings)

@@ -83,7 +83,7 @@ def run(name: str, any_kafka: AnyKafka, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example(name: str, any_kafka: AnyKafka, topic: str) -> None:
+def test_example_prints_what_it_says(name: str, any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, PARTITIONS)
     lines = run(name, any_kafka, topic)
     for pattern in EXPECTED[name]:
@@ -91,7 +91,7 @@ def test_an_example(name: str, any_kafka: AnyKafka, topic: str) -> None:
     assert len(lines) == len(EXPECTED[name]), lines
 
 
-def test_the_quickstart(any_kafka: AnyKafka, topic: str) -> None:
+def test_quickstart_writes_and_reads(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic, PARTITIONS)
     run("quickstart_producer", any_kafka, topic)
     lines = run("quickstart_consumer", any_kafka, topic)

@@ -80,7 +80,7 @@ def test_a_file_that_is_missing_ends_in_an_error(capsys: pytest.CaptureFixture[s
     assert "no-such-file.csv" in capsys.readouterr().out
 
 
-def test_the_whole_demo(any_kafka: AnyKafka, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_equals_a_direct_computation(any_kafka: AnyKafka, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = demo.main(["--bootstrap-servers", any_kafka.bootstrap_servers, "--file", str(file)])
     shown = capsys.readouterr().out
     assert code == 0, shown

@@ -70,7 +70,7 @@ def snippet(text: str) -> str:
     return str(code)
 
 
-def test_a_signal_explains() -> None:
+def test_signal_explains_all_clients() -> None:
     before = signal.getsignal(signal.SIGUSR1)
     try:
         exec(snippet("explain_on_signal"), {})

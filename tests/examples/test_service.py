@@ -108,7 +108,7 @@ def await_shipments(any_kafka: AnyKafka, topic: str, count: int, service: Servic
     eventually(is_there, 60.0, f"{count} shipments")
 
 
-def test_terminated_and_killed(any_kafka: AnyKafka, topic: str, started: Any) -> None:
+def test_service_that_is_terminated_or_killed_loses_no_order(any_kafka: AnyKafka, topic: str, started: Any) -> None:
     half = ORDERS // 2
     write_orders(any_kafka, topic, range(half))
 

@@ -53,7 +53,7 @@ def check(name: str, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_spark_example(
+def test_spark_example_prints_what_it_says(
     name: str, spark: SparkSession, any_kafka: AnyKafka, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     any_kafka.create_topic(topic, PARTITIONS)

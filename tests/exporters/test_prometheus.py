@@ -73,7 +73,9 @@ def scrape(collector: KafkaCollector) -> dict[tuple[str, tuple[tuple[str, str], 
         ),
     ],
 )
-def test_names_and_labels(group: str, name: str, tags: tuple[str, ...], family: Family) -> None:
+def test_metrics_have_names_and_labels_of_prometheus(
+    group: str, name: str, tags: tuple[str, ...], family: Family
+) -> None:
     assert family_of(MetricName(name, group, "", dict.fromkeys(tags, "x"))) == family
 
 

@@ -491,7 +491,7 @@ def test_topic_errors_are_raised_for_their_topic() -> None:
     metadata.maybe_throw_any_exception()
 
 
-def test_fatal_errors() -> None:
+def test_fatal_errors_are_raised_by_each_call() -> None:
     metadata = make()
     for raise_it in (
         metadata.maybe_throw_fatal_exception,

@@ -241,7 +241,9 @@ def test_close_fails_waiting_send_batch(make: Callable[..., KafkaProducer[Any, A
     assert _backlog(producer).size == 0
 
 
-def test_max_block_ms(make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster) -> None:
+def test_rows_that_wait_too_long_have_an_error(
+    make: Callable[..., KafkaProducer[Any, Any]], cluster: EmbeddedCluster
+) -> None:
     """The rows before the wait are sent; those after it have its error."""
     cluster.create_topic("counted", 2)
     producer = make("counted", max_block_ms=100)

@@ -175,7 +175,7 @@ TABLE = pa.table({"value": VALUES, "number": [1, 2, 3]})
     ],
     ids=lambda data: type(data).__name__,
 )
-def test_kinds_of_data(make: Make, data: Any) -> None:
+def test_all_kinds_of_columns_are_sent(make: Make, data: Any) -> None:
     producer, brokers = make()
     future = producer.send_batch(TOPIC, data, partition=1, timestamp=[5, None, 7], headers=[("h", b"1")])
     assert future.get(10).num_rows == 3
@@ -288,7 +288,7 @@ def test_unknown_partition_fails_whole_call(make: Make) -> None:
     assert brokers.received == []
 
 
-def test_a_full_buffer(make: Make) -> None:
+def test_full_buffer_fails_the_rows_that_do_not_fit(make: Make) -> None:
     """Rows already in a batch are sent; the others get the error that `send` would raise."""
     producer, brokers = make(buffer_memory=8192, batch_size=1024, max_block_ms=100)
     brokers.answering = False
@@ -311,7 +311,7 @@ def test_a_full_buffer(make: Make) -> None:
     assert producer.send_batch(TOPIC, [bytes(200)] * 1000, partition=1).get(10).num_rows == 1000  # waits for memory
 
 
-def test_errors_by_slice(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
+def test_each_slice_has_its_own_error(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
     """The broker refuses one partition's batch and accepts the others."""
     any_kafka.create_topic(topic, partitions=2, config={"max.message.bytes": 1000})
     producer = producer_of(compression_type="none")
@@ -372,7 +372,7 @@ def test_send_batch_uses_configured_partitioner(make: Make, partitioner: str) ->
             assert producer.send(TOPIC, b"", keys[row]).get(10).partition == placed[row]
 
 
-def test_order_among_sends(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
+def test_batches_and_records_keep_their_order(any_kafka: AnyKafka, topic: str, producer_of: Open) -> None:
     any_kafka.create_topic(topic)
     producer = producer_of(linger_ms=20)
     expected: list[bytes] = []

@@ -523,7 +523,7 @@ def test_refusal_of_former_coordinator_is_retried() -> None:
         ("EndTxn", UnknownServerError),
     ],
 )
-def test_fatal_errors(name: str, error: type[BrokerError]) -> None:
+def test_all_calls_raise_a_fatal_error(name: str, error: type[BrokerError]) -> None:
     h = TransactionHarness(v2=False)
     h.fail(name, error)
 

@@ -132,7 +132,9 @@ def test_only_committed_records_are_read(any_kafka: AnyKafka, topic: str) -> Non
     check_committed(any_kafka.bootstrap_servers, topic)
 
 
-def test_every_generation(kafka: KafkaCluster, generation: int, topic: str) -> None:
+def test_transactions_work_with_every_generation_of_the_protocol(
+    kafka: KafkaCluster, generation: int, topic: str
+) -> None:
     kafka.create_topic(topic, partitions=2)
     commit_and_abort(kafka.bootstrap_servers, topic)
     check_committed(kafka.bootstrap_servers, topic)
@@ -154,7 +156,7 @@ def test_transaction_version_may_change_between_transactions(kafka: KafkaCluster
     assert len(set(seen)) == 2
 
 
-def test_the_context_manager(any_kafka: AnyKafka, topic: str) -> None:
+def test_context_manager_commits_or_aborts(any_kafka: AnyKafka, topic: str) -> None:
     any_kafka.create_topic(topic)
     with transactional(any_kafka.bootstrap_servers, topic, linger_ms=60_000) as producer:
         with producer.transaction():

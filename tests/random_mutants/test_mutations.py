@@ -43,7 +43,7 @@ def _sources(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("_sources")
-def test_every_kind_of_mutation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_mutation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     (mutations.SOURCES / "module.py").write_text(_SOURCE, encoding="utf-8")
     found: dict[str, list[str]] = {}
     for mutation in mutations_of("module"):

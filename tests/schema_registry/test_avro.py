@@ -147,7 +147,7 @@ def test_latest_metadata_and_fixed_ids_choose_the_writers_schema(client: SchemaR
         AvroSerializer(client)({"id": 7}, VALUE)
 
 
-def test_subject_name_strategies(client: SchemaRegistryClient) -> None:
+def test_subjects_are_named_by_the_strategy(client: SchemaRegistryClient) -> None:
     for conf in (
         {"subject.name.strategy": record_subject_name_strategy},
         {"subject.name.strategy.type": "TOPIC_RECORD"},

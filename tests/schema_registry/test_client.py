@@ -48,7 +48,7 @@ def record(*fields: str, name: str = "Order") -> Schema:
     return Schema(json.dumps({"type": "record", "name": name, "fields": rows}))
 
 
-def test_register_lookup_and_fetch(client: SchemaRegistryClient) -> None:
+def test_registered_schema_is_looked_up_and_fetched(client: SchemaRegistryClient) -> None:
     number = client.register_schema("orders-value", record("a"))
     assert client.get_schema(number) == record("a")
     found = client.lookup_schema("orders-value", record("a"))
@@ -201,7 +201,7 @@ def test_slow_registry_times_out(registry: EmbeddedSchemaRegistry) -> None:
     registry.release()
 
 
-def test_basic_and_bearer_credentials() -> None:
+def test_basic_and_bearer_credentials_are_accepted() -> None:
     with EmbeddedSchemaRegistry(users={"alice": "a:b@c"}, tokens=frozenset({"t0k"})) as registry:
         host = registry.url.removeprefix("http://")
         for settings in (
@@ -314,7 +314,7 @@ def test_incompatible_schema_is_refused_with_the_registrys_text(client: SchemaRe
     assert client.register_schema("s", record("a", "b")) == 2
 
 
-def test_configuration_and_modes(client: SchemaRegistryClient) -> None:
+def test_configuration_and_modes_can_be_set(client: SchemaRegistryClient) -> None:
     assert client.get_compatibility() == "BACKWARD"
     config = ServerConfig(compatibility=ConfigCompatibilityLevel.FULL)
     assert client.set_config("s", config) == config
@@ -327,7 +327,7 @@ def test_configuration_and_modes(client: SchemaRegistryClient) -> None:
     assert client.delete_mode("s") == "READONLY"
 
 
-def test_references_metadata_and_deletion(client: SchemaRegistryClient) -> None:
+def test_schemas_have_references_and_metadata_and_can_be_deleted(client: SchemaRegistryClient) -> None:
     client.register_schema("part", record("a", name="Part"))
     whole = Schema(
         json.dumps({"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}),

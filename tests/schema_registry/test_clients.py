@@ -378,7 +378,7 @@ def test_asyncio_clients_write_and_read_all_formats(
 
 
 @pytest.mark.parametrize("form", list(BLOCKING))
-def test_confluents_serializing_clients(
+def test_confluents_serializing_clients_run_unchanged(
     pykclient_cluster: EmbeddedCluster, client: SchemaRegistryClient, form: str
 ) -> None:
     write, read, value = BLOCKING[form]

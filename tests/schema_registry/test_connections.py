@@ -91,7 +91,7 @@ def test_a_registry_whose_certificate_names_another_host_is_refused(
             assert client.get_subjects() == []
 
 
-def test_mutual_tls(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_registry_asks_for_a_certificate(authority: CertificateAuthority, tmp_path: Path) -> None:
     context = server_context(authority, tmp_path, "127.0.0.1", mutual=True)
     with EmbeddedSchemaRegistry(ssl_context=context) as registry:
         known, stranger = authority.issue("app"), CertificateAuthority().issue("app")

@@ -151,7 +151,7 @@ def test_given_value_is_not_changed(client: SchemaRegistryClient) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "Ö"])
-def test_null_and_empty_values(client: SchemaRegistryClient, value: str | None) -> None:
+def test_null_and_empty_values_are_decrypted(client: SchemaRegistryClient, value: str | None) -> None:
     registered(client)
     order = {"id": 1, "city": value, "photo": b""}
     assert AvroDeserializer(client, rule_conf=SECRET)(written(client, order), VALUE) == order

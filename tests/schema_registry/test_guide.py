@@ -12,7 +12,7 @@ from pykclient.testing.schema_registry import EmbeddedSchemaRegistry
 GUIDE = Path(__file__).parents[2] / "docs" / "schemas.md"
 
 
-def test_the_guide_to_schemas(pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry) -> None:
+def test_guide_to_schemas_runs(pykclient_cluster: EmbeddedCluster, registry: EmbeddedSchemaRegistry) -> None:
     printed: list[tuple[Any, ...]] = []
     snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(snippets) == 9

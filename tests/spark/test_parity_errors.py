@@ -161,7 +161,9 @@ _BAD_FOR_TOPICS: dict[str, tuple[Callable[[Kinds], Options], str]] = {
 
 
 @pytest.mark.parametrize("case", _BAD_FOR_TOPICS)
-def test_both_refuse_misfits(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, case: str) -> None:
+def test_both_sources_refuse_options_that_do_not_fit(
+    spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, case: str
+) -> None:
     options, word = _BAD_FOR_TOPICS[case]
     assert word in both_refuse(lambda name: load(spark, kafka, name, options(kinds)).count())
 

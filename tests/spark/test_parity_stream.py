@@ -75,7 +75,9 @@ _STREAMS: dict[str, Callable[[Kinds], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("stream", _STREAMS)
-def test_micro_batches(spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, tmp_path: Path, stream: str) -> None:
+def test_micro_batches_equal_sparks(
+    spark: SparkSession, kafka: KafkaCluster, kinds: Kinds, tmp_path: Path, stream: str
+) -> None:
     options = _STREAMS[stream](kinds)
     theirs, ours = (run(spark, kafka, format, tmp_path / format, options) for format in FORMATS)
     assert len(theirs) >= 2

@@ -87,7 +87,7 @@ def filled(kafka: EmbeddedKafka) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_with_and_without(spark: SparkSession, kafka: EmbeddedKafka, filled: str, zone: str) -> None:
+def test_rows_are_the_same_without_pushdown(spark: SparkSession, kafka: EmbeddedKafka, filled: str, zone: str) -> None:
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": filled}
     clauses = [each.replace("TOPIC", filled) for each in CLAUSES if zone == "UTC" or "timestamp" in each]
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -87,7 +87,9 @@ def again(kafka: AnyKafka, topic: str, found: dict[int, list[int]], records: ran
 
 
 @pytest.mark.parametrize("size", [100, 1_000, 1_500], ids=["smaller", "of the same size", "larger"])
-def test_a_running_query_fails(spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, size: int) -> None:
+def test_running_query_fails_when_its_topic_is_created_again(
+    spark: SparkSession, kafka: AnyKafka, topic: str, tmp_path: Path, size: int
+) -> None:
     """Even if the offsets fit, which Spark's own source does not notice."""
     create(kafka, topic, OLD[:1_000])
     found: dict[int, list[int]] = {}

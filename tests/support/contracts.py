@@ -48,8 +48,12 @@ SHOWN_BY_OTHERS = {
     "tests/consumer/test_groups_kafka.py::test_another_broker_takes_over_as_coordinator[real]": (
         "[embedded], and test_member_survives_a_coordinator_restart[real]"
     ),
-    "tests/examples/test_spark_examples.py::test_a_spark_example[real-": "[embedded-...], and tests/spark",
-    "tests/examples/test_spark_examples.py::test_a_spark_example_as_it_is_run": "test_a_spark_example in one session",
+    "tests/examples/test_spark_examples.py::test_spark_example_prints_what_it_says[real-": (
+        "[embedded-...], and tests/spark"
+    ),
+    "tests/examples/test_spark_examples.py::test_a_spark_example_as_it_is_run": (
+        "test_spark_example_prints_what_it_says runs them in one session"
+    ),
     "tests/interop/embedded/test_releases.py::test_clients_of_java_old_and_new[1.1-2.1.1]": "[1.1-3.9.1], [4.3-2.1.1]",
     "tests/producer/test_transactions_on_kafka.py::test_a_broker_that_dies_during_transactions[real-": (
         "test_exactly_once.py"
@@ -66,8 +70,12 @@ SHOWN_BY_OTHERS = {
     "tests/spark/test_parity_security.py::test_the_same_options_give_the_same_rows[mutual_tls]": (
         "[sasl_ssl], and test_tls_on_kafka.py"
     ),
-    "tests/spark/test_pushdown_spark.py::test_with_and_without[UTC]": "[Europe/Berlin], where an hour can go wrong",
-    "tests/spark/test_topics_created_again.py::test_a_running_query_fails[larger]": "the other sizes",
+    "tests/spark/test_pushdown_spark.py::test_rows_are_the_same_without_pushdown[UTC]": (
+        "[Europe/Berlin], where an hour can go wrong"
+    ),
+    "tests/spark/test_topics_created_again.py::test_running_query_fails_when_its_topic_is_created_again[larger]": (
+        "the other sizes"
+    ),
     "tests/spark/test_topics_created_again.py::test_recreated_topic_is_read_from_its_beginning[larger]": "[smaller]",
 }
 #: What the embedded cluster answers beside what a real broker answers.

@@ -290,7 +290,9 @@ class TestUserData:
     racks=st.booleans(),
     disorder=st.sampled_from(["", "stale", "contested"]),
 )
-def test_cooperative_rounds(seed: int, same_topics: bool, racks: bool, disorder: str) -> None:
+def test_cooperative_rounds_end_in_a_stable_assignment(
+    seed: int, same_topics: bool, racks: bool, disorder: str
+) -> None:
     """Each partition has one owner at a time, and after a few rounds everything is assigned and stays where it is."""
     group = rebalancing_group(
         random.Random(seed),

@@ -46,7 +46,7 @@ def join(membership: ClassicMembership, generation: Generation = GENERATION) -> 
     assert complete
 
 
-def test_a_rebalance(membership: ClassicMembership, clock: MockClock) -> None:
+def test_rebalance_begins_and_ends_with_a_generation(membership: ClassicMembership, clock: MockClock) -> None:
     membership.request_rejoin("because")
     assert membership.begin_rebalance() == (Generation(-1, "", None), "because")
     assert membership.rebalance_in_progress

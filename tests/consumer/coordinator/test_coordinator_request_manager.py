@@ -76,7 +76,7 @@ def lookup() -> Lookup:
     return Lookup()
 
 
-def test_no_lookup_without_demand(lookup: Lookup) -> None:
+def test_coordinator_is_looked_up_on_demand(lookup: Lookup) -> None:
     assert lookup.manager.poll(lookup.clock.now_ms()) is NOTHING
     assert lookup.manager.unknown
 

@@ -203,7 +203,7 @@ def test_a_lock_that_has_expired_cannot_be_renewed() -> None:
     assert {record.delivery_count for record in again} == {2}, "fetched anew, not renewed"
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments_are_refused() -> None:
     one = cluster(1, "explicit")
     record = poll(one)[0]
     for args in ((), (record, 1), ("t", 0), (record, ACCEPT, 1), ("t", 0, 0, "ACCEPT")):

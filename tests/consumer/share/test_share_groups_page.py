@@ -16,7 +16,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "share-groups.md").read_t
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_snippets_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_snippets_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedKafka(1, {"group.share.heartbeat.interval.ms": 200}) as cluster:
         set_group(cluster, "reporting")
         for code in SNIPPETS:

@@ -145,7 +145,7 @@ def test_tables_of_any_library_give_the_same_rows(data: Callable[[], Any], kept:
     ],
     ids=lambda column: f"{type(column).__module__.split('.')[0]} {getattr(column, 'dtype', None) or column.type}",
 )
-def test_columns(column: Any) -> None:
+def test_columns_of_any_library_become_rows(column: Any) -> None:
     values = [b"one", None, b"three"]
     assert rows_of(column) == [Row(None, value, NOW_MS) for value in values]
     assert rows_of(values, key=column) == [Row(value, value, NOW_MS) for value in values]

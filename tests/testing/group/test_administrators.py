@@ -35,7 +35,9 @@ def member(any_kafka: AnyKafka, topic: str, group_id: str) -> Iterator[KafkaCons
         yield consumer
 
 
-def test_confluent_kafka(any_kafka: AnyKafka, topic: str, group_id: str, member: KafkaConsumer[bytes, bytes]) -> None:
+def test_confluent_kafka_administers_the_group(
+    any_kafka: AnyKafka, topic: str, group_id: str, member: KafkaConsumer[bytes, bytes]
+) -> None:
     admin = AdminClient({"bootstrap.servers": any_kafka.bootstrap_servers})
     listed: Any = admin.list_consumer_groups().result(20)
     states = {group.group_id: group.state.name for group in listed.valid}
@@ -61,7 +63,9 @@ def test_confluent_kafka(any_kafka: AnyKafka, topic: str, group_id: str, member:
     assert group_id not in {group.group_id for group in listed.valid}
 
 
-def test_kafka_python(any_kafka: AnyKafka, topic: str, group_id: str, member: KafkaConsumer[bytes, bytes]) -> None:
+def test_kafka_python_administers_the_group(
+    any_kafka: AnyKafka, topic: str, group_id: str, member: KafkaConsumer[bytes, bytes]
+) -> None:
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=any_kafka.bootstrap_servers)
     try:
         assert group_id in {group["group_id"] for group in admin.list_groups()}
