@@ -5,8 +5,6 @@ from __future__ import annotations
 import uuid
 
 from pykclient.network.metadata import Cluster
-from pykclient.protocol import message
-from pykclient.protocol.wire import ZERO_UUID
 from pykclient.types import Node, PartitionInfo, TopicPartition
 
 NODES = [Node(id, f"h{id}", 9092) for id in range(3)]
@@ -26,10 +24,8 @@ def test_cluster_answers_lookups_by_topic_and_partition() -> None:
     assert CLUSTER.partition_count_for_topic("x") is None
     assert CLUSTER.topics == {"a"}
     assert CLUSTER.node_by_id(2) is NODES[2]
-    assert CLUSTER.topic_id("a") == uuid.UUID(int=7)
-    assert CLUSTER.topic_id("x") == ZERO_UUID == message.ZERO_UUID
-    assert CLUSTER.topic_name(uuid.UUID(int=7)) == "a"
-    assert list(CLUSTER.topic_ids) == [uuid.UUID(int=7)]
+    assert CLUSTER.topic_ids == {"a": uuid.UUID(int=7)}
+    assert CLUSTER.topic_names == {uuid.UUID(int=7): "a"}
 
 
 def test_node_if_online_returns_online_replicas_only() -> None:

@@ -420,11 +420,11 @@ def test_a_muted_connection_is_not_read(selector: Selector, server: Server) -> N
     assert recv_exactly(sock, 5) == frame(b"x")
     selector.unmute("0")
     assert poll_until(selector, lambda: selector.completed_receives) == [b"a"]
-    selector.mute_all()
+    selector.mute("0")
     sock.sendall(frame(b"c"))
     selector.poll(20)
     assert not selector.completed_receives
-    selector.unmute_all()
+    selector.unmute("0")
     assert poll_until(selector, lambda: selector.completed_receives) == [b"c"]
 
 

@@ -55,7 +55,7 @@ def snapshot(
 ) -> MetadataSnapshot:
     """Return a metadata snapshot; ``partitions`` maps to the leader's id."""
     epochs = epochs or {}
-    return MetadataSnapshot(
+    return MetadataSnapshot.of(
         "cluster",
         {node.id: node for node in nodes(node_count)},
         [PartitionMetadata(tp, 0, leader, epochs.get(tp)) for tp, leader in partitions.items()],

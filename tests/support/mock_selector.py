@@ -98,12 +98,6 @@ class MockSelector:
     def unmute(self, id: str) -> None:
         """Do nothing: clients never mute."""
 
-    def mute_all(self) -> None:
-        """Do nothing: clients never mute."""
-
-    def unmute_all(self) -> None:
-        """Do nothing: clients never mute."""
-
     def repeat(self, id: str, request: RepeatableRequest) -> None:
         """Do nothing: the client sends requests again itself."""
 

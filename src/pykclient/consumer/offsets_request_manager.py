@@ -238,7 +238,7 @@ class PositionsValidator:
         snapshot = self._metadata.fetch_metadata_snapshot()
         recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
         for tp in self._subscriptions.assigned_partitions_list():
-            topic_id = snapshot.topic_ids.get(tp.topic)
+            topic_id = snapshot.cluster.topic_ids.get(tp.topic)
             # A missing topic is not one without an id: it may be back in the next update.
             if topic_id is not None or snapshot.partition_metadata(tp) is not None:
                 position = self._subscriptions.update_topic_id(tp, topic_id)

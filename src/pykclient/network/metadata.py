@@ -66,8 +66,9 @@ class Cluster:
         self.internal_topics = frozenset(internal_topics)
         self.controller = controller
         self.is_bootstrap_configured = is_bootstrap_configured
-        self._topic_ids = dict(topic_ids or {})
-        self._topic_names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        #: The ids of topics by their names (KIP-516), and the names by the ids.
+        self.topic_ids: Mapping[str, uuid.UUID] = dict(topic_ids or {})
+        self.topic_names: Mapping[uuid.UUID, str] = {topic_id: name for name, topic_id in self.topic_ids.items()}
         self._nodes_by_id = {node.id: node for node in self.nodes}
 
         by_partition: dict[TopicPartition, PartitionInfo] = {}
@@ -96,10 +97,6 @@ class Cluster:
     @property
     def topics(self) -> AbstractSet[str]:
         return self._partitions_by_topic.keys()
-
-    @property
-    def topic_ids(self) -> Iterable[uuid.UUID]:
-        return self._topic_ids.values()
 
     def node_by_id(self, node_id: int) -> Node | None:
         return self._nodes_by_id.get(node_id)
@@ -133,13 +130,6 @@ class Cluster:
         """Return the partitions of ``topic`` that have a leader."""
         return self._available_partitions_by_topic.get(topic, _NO_PARTITIONS)
 
-    def topic_id(self, topic: str) -> uuid.UUID:
-        """Return the topic's id (KIP-516), or the zero id if it is unknown."""
-        return self._topic_ids.get(topic, ZERO_UUID)
-
-    def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        return self._topic_names.get(topic_id)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cluster):
             return NotImplemented
@@ -148,7 +138,7 @@ class Cluster:
             and self.is_bootstrap_configured == other.is_bootstrap_configured
             and self.nodes == other.nodes
             and self._partitions == other._partitions
-            and self._topic_ids == other._topic_ids
+            and self.topic_ids == other.topic_ids
             and self.unauthorized_topics == other.unauthorized_topics
             and self.invalid_topics == other.invalid_topics
             and self.internal_topics == other.internal_topics
@@ -284,122 +274,75 @@ def to_partition_info(metadata: PartitionMetadata, nodes: Mapping[int, Node]) ->
 
 
 class MetadataSnapshot:
-    """Nodes, partitions and topic ids at one moment; ``cluster`` is the view of them for users.
+    """A cluster, and its partitions as received. Immutable, so it is read without a lock. Thread: any."""
 
-    Immutable, so it is read without a lock. Thread: any.
-    """
+    def __init__(self, cluster: Cluster, partitions: Mapping[TopicPartition, PartitionMetadata]) -> None:
+        self.cluster = cluster
+        self._partitions = partitions
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         cluster_id: str | None,
         nodes: Mapping[int, Node],
-        partitions: Iterable[PartitionMetadata] = (),
+        partitions: Iterable[PartitionMetadata],
         unauthorized_topics: AbstractSet[str] = frozenset(),
         invalid_topics: AbstractSet[str] = frozenset(),
         internal_topics: AbstractSet[str] = frozenset(),
         controller: Node | None = None,
         topic_ids: Mapping[str, uuid.UUID] | None = None,
-        cluster: Cluster | None = None,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.nodes = nodes
-        self.unauthorized_topics = unauthorized_topics
-        self.invalid_topics = invalid_topics
-        self.internal_topics = internal_topics
-        self.controller = controller
-        self.topic_ids: Mapping[str, uuid.UUID] = topic_ids or {}
-        self.topic_names: Mapping[uuid.UUID, str] = {topic_id: name for name, topic_id in self.topic_ids.items()}
-        self._partitions = {metadata.topic_partition: metadata for metadata in partitions}
-        self.cluster = cluster or Cluster(
-            cluster_id,
-            nodes.values(),
-            [to_partition_info(metadata, nodes) for metadata in self._partitions.values()],
-            unauthorized_topics,
-            invalid_topics,
-            internal_topics,
-            controller,
-            self.topic_ids,
-        )
-
-    @classmethod
-    def empty(cls) -> MetadataSnapshot:
-        return cls(None, {}, cluster=Cluster.empty())
-
-    @classmethod
-    def bootstrap(cls, addresses: Sequence[tuple[str, int]]) -> MetadataSnapshot:
-        """Return a snapshot with only the configured addresses, under negative ids."""
-        cluster = Cluster.bootstrap(addresses)
-        return cls(None, {node.id: node for node in cluster.nodes}, cluster=cluster)
-
-    @property
-    def cluster_resource(self) -> ClusterResource:
-        return self.cluster.cluster_resource
+    ) -> MetadataSnapshot:
+        """Return the snapshot of these nodes and partitions. The other parameters are those of ``Cluster``."""
+        received = {metadata.topic_partition: metadata for metadata in partitions}
+        infos = [to_partition_info(metadata, nodes) for metadata in received.values()]
+        topics = unauthorized_topics, invalid_topics, internal_topics
+        return cls(Cluster(cluster_id, nodes.values(), infos, *topics, controller, topic_ids), received)
 
     def partition_metadata(self, partition: TopicPartition) -> PartitionMetadata | None:
         return self._partitions.get(partition)
-
-    def node_by_id(self, node_id: int) -> Node | None:
-        return self.nodes.get(node_id)
 
     def leader_epoch_for(self, partition: TopicPartition) -> int | None:
         """Return the partition's leader epoch, or None if it is unknown."""
         metadata = self._partitions.get(partition)
         return None if metadata is None else metadata.leader_epoch
 
-    def merge_with(
-        self,
-        cluster_id: str | None,
-        nodes: Mapping[int, Node],
-        add_partitions: Iterable[PartitionMetadata],
-        add_unauthorized_topics: AbstractSet[str],
-        add_invalid_topics: AbstractSet[str],
-        add_internal_topics: AbstractSet[str],
-        controller: Node | None,
-        add_topic_ids: Mapping[str, uuid.UUID],
-        retain_topic: Callable[[str, bool], bool],
-    ) -> MetadataSnapshot:
-        """Return this snapshot updated with newer data.
+    def merge_with(self, newer: MetadataSnapshot, retain_topic: Callable[[str, bool], bool]) -> MetadataSnapshot:
+        """Return ``newer`` with the topics of this snapshot for which ``retain_topic(name, is_internal)`` is true.
 
-        ``nodes`` replace all nodes. Existing topics are kept if ``retain_topic(name, is_internal)`` is true. A topic
-        without an id in the update loses its old id.
+        Partitions of ``newer`` replace older ones. A topic with such partitions loses its old id, too.
         """
+        old, new = self.cluster, newer.cluster
         verdicts: dict[str, bool] = {}
 
         def retained(topic: str) -> bool:
             verdict = verdicts.get(topic)
             if verdict is None:
-                verdict = verdicts[topic] = retain_topic(topic, topic in self.internal_topics)
+                verdict = verdicts[topic] = retain_topic(topic, topic in old.internal_topics)
             return verdict
 
-        topic_ids = {topic: topic_id for topic, topic_id in self.topic_ids.items() if retained(topic)}
+        def fill(base: AbstractSet[str], of_old: AbstractSet[str]) -> frozenset[str]:
+            return frozenset(base).union(topic for topic in of_old if retained(topic))
+
         partitions = {tp: metadata for tp, metadata in self._partitions.items() if retained(tp.topic)}
-        for metadata in add_partitions:
-            topic = metadata.topic_partition.topic
-            partitions[metadata.topic_partition] = metadata
-            topic_id = add_topic_ids.get(topic)
-            if topic_id is not None:
-                topic_ids[topic] = topic_id
-            else:
-                topic_ids.pop(topic, None)
-
-        def fill(base: AbstractSet[str], old: AbstractSet[str]) -> frozenset[str]:
-            return frozenset(base).union(topic for topic in old if retained(topic))
-
-        return MetadataSnapshot(
-            cluster_id,
-            nodes,
-            partitions.values(),
-            fill(add_unauthorized_topics, self.unauthorized_topics),
-            fill(add_invalid_topics, self.invalid_topics),
-            fill(add_internal_topics, self.internal_topics),
-            controller,
-            topic_ids,
+        topic_ids = {
+            topic: topic_id for topic, topic_id in old.topic_ids.items() if topic not in new.topics and retained(topic)
+        }
+        return MetadataSnapshot.of(
+            new.cluster_resource.cluster_id,
+            {node.id: node for node in new.nodes},
+            {**partitions, **newer._partitions}.values(),
+            fill(new.unauthorized_topics, old.unauthorized_topics),
+            fill(new.invalid_topics, old.invalid_topics),
+            fill(new.internal_topics, old.internal_topics),
+            new.controller,
+            topic_ids | {topic: topic_id for topic, topic_id in new.topic_ids.items() if topic in new.topics},
         )
 
     def __repr__(self) -> str:
         return (
-            f"MetadataSnapshot(cluster_id={self.cluster_id!r}, nodes={list(self.nodes.values())}, "
-            f"partitions={len(self._partitions)}, controller={self.controller})"
+            f"MetadataSnapshot(cluster_id={self.cluster.cluster_resource.cluster_id!r}, "
+            f"nodes={list(self.cluster.nodes)}, partitions={len(self._partitions)}, "
+            f"controller={self.cluster.controller})"
         )
 
 
@@ -585,10 +528,10 @@ class Metadata:
         # that of an older topic: commits and seeks name no topic id.
         self._confirmed_epochs: dict[TopicPartition, int] = {}
         self._lower_epochs = LowerEpochs(metadata_expire_ms)
-        self._bootstrap_addresses: Sequence[tuple[str, int]] = ()
+        self.bootstrap_addresses: Sequence[tuple[str, int]] = ()  # replaced whole
         self._known_cluster_id: str | None = None  # kept when a rebootstrap forgets the cluster
         self._is_closed = False
-        self._snapshot = MetadataSnapshot.empty()
+        self._snapshot = MetadataSnapshot(Cluster.empty(), {})
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -601,11 +544,11 @@ class Metadata:
 
     @property
     def topic_ids(self) -> Mapping[str, uuid.UUID]:
-        return self._snapshot.topic_ids
+        return self._snapshot.cluster.topic_ids
 
     @property
     def topic_names(self) -> Mapping[uuid.UUID, str]:
-        return self._snapshot.topic_names
+        return self._snapshot.cluster.topic_names
 
     @property
     def last_successful_update(self) -> int:
@@ -618,7 +561,7 @@ class Metadata:
         cluster, age_ms = self._snapshot.cluster, now_ms - self.last_successful_update
         wanted = "; an update is requested" if self.update_requested else ""
         if cluster.is_bootstrap_configured or age_ms > _NEVER_MS:
-            servers = ", ".join(shown_address(host, port) for host, port in self._bootstrap_addresses)
+            servers = ", ".join(shown_address(host, port) for host, port in self.bootstrap_addresses)
             return f"none received; the bootstrap servers are {servers or 'unknown'}{wanted}"
         leaderless = sum(
             partition.leader is None for topic in cluster.topics for partition in cluster.partitions_for_topic(topic)
@@ -638,10 +581,6 @@ class Metadata:
         with self._lock:
             return self._is_closed
 
-    @property
-    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]:
-        return self._bootstrap_addresses
-
     def last_seen_leader_epoch(self, partition: TopicPartition) -> int | None:
         return self._last_seen_leader_epochs.get(partition)
 
@@ -660,7 +599,7 @@ class Metadata:
             metadata = self.partition_metadata_if_current(partition)
             if metadata is None:
                 return LeaderAndEpoch(None, self._last_seen_leader_epochs.get(partition))
-            leader = None if metadata.leader_id is None else self._snapshot.node_by_id(metadata.leader_id)
+            leader = None if metadata.leader_id is None else self.fetch().node_by_id(metadata.leader_id)
             return LeaderAndEpoch(leader, metadata.leader_epoch)
 
     def why_leader_is_unknown(self, partition: TopicPartition) -> str | None:
@@ -789,16 +728,16 @@ class Metadata:
         with self._lock:
             self._require_full_update()
             self.update_version += 1
-            self._replace_snapshot(MetadataSnapshot.bootstrap(addresses))
-            self._bootstrap_addresses = tuple(addresses)
+            self._replace_snapshot(MetadataSnapshot(Cluster.bootstrap(addresses), {}))
+            self.bootstrap_addresses = tuple(addresses)
 
     def rebootstrap(self) -> None:
         """Forget the cluster and start from the configured addresses again (KIP-899)."""
-        servers = ", ".join(shown_address(host, port) for host, port in self._bootstrap_addresses)
+        servers = ", ".join(shown_address(host, port) for host, port in self.bootstrap_addresses)
         # INFO only once per outage, because rebootstraps may follow one another.
         level = logging.DEBUG if self._snapshot.cluster.is_bootstrap_configured else logging.INFO
         self._log.log(level, "Starting again from the bootstrap servers: %s", servers)
-        self.bootstrap(self._bootstrap_addresses)
+        self.bootstrap(self.bootstrap_addresses)
 
     def update_last_seen_epoch_if_newer(self, partition: TopicPartition, leader_epoch: int) -> bool:
         """Record a leader epoch seen in a response.
@@ -849,10 +788,12 @@ class Metadata:
             self._equivalent_response_count += 1
             snapshot = self._handle_metadata_response(response, is_partial_update, now_ms, notes)
             self._replace_snapshot(snapshot)
-            new_cluster = snapshot.cluster_id != self._known_cluster_id
-            self._known_cluster_id = snapshot.cluster_id
-            self._invalid_topics = frozenset(snapshot.invalid_topics)
-            self._unauthorized_topics = frozenset(snapshot.unauthorized_topics)
+            cluster = snapshot.cluster
+            cluster_id = cluster.cluster_resource.cluster_id
+            new_cluster = cluster_id != self._known_cluster_id
+            self._known_cluster_id = cluster_id
+            self._invalid_topics = cluster.invalid_topics
+            self._unauthorized_topics = cluster.unauthorized_topics
             verdicts: dict[str, bool] = {}
             for partition in list(self._last_seen_leader_epochs):
                 topic = partition.topic
@@ -865,9 +806,9 @@ class Metadata:
                     self._lower_epochs.forget(partition)
             version = self.update_version
         if new_cluster:
-            notes.append((logging.INFO, "Cluster ID: %s", (snapshot.cluster_id,)))
+            notes.append((logging.INFO, "Cluster ID: %s", (cluster_id,)))
         notes.append((logging.DEBUG, "Updated cluster metadata to version %d: %r", (version, snapshot)))
-        self._listeners.on_update(snapshot.cluster_resource, self._log)
+        self._listeners.on_update(cluster.cluster_resource, self._log)
         self._write_log(notes)
 
     def update_partition_leadership(
@@ -878,8 +819,8 @@ class Metadata:
         A hint counts only if its epoch is newer than the known one and both its broker and its partition are known.
         """
         with self._lock:
-            snapshot = self._snapshot
-            nodes = {**{node.id: node for node in snapshot.cluster.nodes}, **{node.id: node for node in leader_nodes}}
+            snapshot, cluster = self._snapshot, self._snapshot.cluster
+            nodes = {node.id: node for node in (*cluster.nodes, *leader_nodes)}
             changed: list[PartitionMetadata] = []
             for partition, (leader_id, epoch) in partition_leaders.items():
                 known_epoch = self.current_leader(partition).epoch
@@ -892,20 +833,16 @@ class Metadata:
                 self._last_seen_leader_epochs[partition] = epoch
             if not changed:
                 return set()
-            topic_ids = snapshot.topic_ids
-            snapshot = snapshot.merge_with(
-                snapshot.cluster_id,
+            newer = MetadataSnapshot.of(
+                cluster.cluster_resource.cluster_id,
                 nodes,
                 changed,
-                frozenset(),
-                frozenset(),
-                frozenset(),
-                snapshot.controller,
-                {metadata.topic: topic_ids[metadata.topic] for metadata in changed if metadata.topic in topic_ids},
-                lambda _topic, _is_internal: True,
+                controller=cluster.controller,
+                topic_ids=cluster.topic_ids,
             )
+            snapshot = snapshot.merge_with(newer, lambda _topic, _is_internal: True)
             self._replace_snapshot(snapshot)
-        self._listeners.on_update(snapshot.cluster_resource, self._log)
+        self._listeners.on_update(cluster.cluster_resource, self._log)
         self._log.debug("Leaders changed by hints in a response: %s", changed)
         return {metadata.topic_partition for metadata in changed}
 
@@ -966,19 +903,13 @@ class Metadata:
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
         }
         controller = nodes.get(response.controller_id)
+        snapshot = MetadataSnapshot.of(
+            response.cluster_id, nodes, partitions, unauthorized, invalid, internal, controller, topic_ids
+        )
         if not is_partial_update:
-            return MetadataSnapshot(
-                response.cluster_id, nodes, partitions, unauthorized, invalid, internal, controller, topic_ids
-            )
+            return snapshot
         return self._snapshot.merge_with(
-            response.cluster_id,
-            nodes,
-            partitions,
-            unauthorized,
-            invalid,
-            internal,
-            controller,
-            topic_ids,
+            snapshot,
             lambda topic, is_internal: topic not in seen and self.retain_topic(topic, is_internal, now_ms),
         )
 

@@ -32,62 +32,6 @@ _REBOOTSTRAP_REQUIRED = errors.RebootstrapRequiredError.code
 _RELIABLE_EPOCHS_FROM = 9
 
 
-class UpdateSchedule(Protocol):
-    """Tells the network client, which looks at it in each poll, when it need not ask the updater. Thread: any."""
-
-    @property
-    def quiet_until_ms(self) -> int:
-        """The time before which no metadata request is due."""
-
-
-class _Never:
-    """The schedule of an updater that sends no requests."""
-
-    __slots__ = ()
-    quiet_until_ms = FOREVER_MS
-
-
-class MetadataUpdater(Protocol):
-    """The source of the network client's nodes. Thread: owner."""
-
-    def fetch_nodes(self) -> Sequence[Node]: ...
-
-    def fetch_cluster(self) -> Cluster: ...
-
-    @property
-    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]: ...
-
-    @property
-    def schedule(self) -> UpdateSchedule:
-        """The updater's schedule, always the same object."""
-
-    def is_update_due(self, now_ms: int) -> bool:
-        """Return True if a metadata request must be sent before all other requests."""
-
-    def maybe_update(self, now_ms: int) -> int:
-        """Send a request if one is due. Return how many milliseconds may pass before the next call."""
-
-    def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None: ...
-
-    def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None: ...
-
-    def handle_successful_response(self, version: int, now_ms: int, response: Response) -> None: ...
-
-    @property
-    def attempt_start_ms(self) -> int | None:
-        """The time at which the wait for metadata started, or None. Without a wait, no rebootstrap is needed."""
-
-    def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:
-        """Return True if no metadata arrived for ``trigger_ms``, or if a broker asked for a rebootstrap (KIP-1102)."""
-
-    def rebootstrap(self, now_ms: int) -> None: ...
-
-    def reset(self) -> None:
-        """Forget the request in flight, because its connection was dropped."""
-
-    def close(self) -> None: ...
-
-
 class MetadataClient(Protocol):
     """The part of a NetworkClient that sends its updater's requests."""
 
@@ -107,13 +51,16 @@ class MetadataClient(Protocol):
     def send_internal_metadata_request(self, builder: RequestBuilder, node_id: str, now_ms: int) -> bool: ...
 
 
-class ManualMetadataUpdater:
-    """A fixed set of nodes that the owner replaces. Thread: owner."""
+class MetadataUpdater:
+    """The source of the network client's nodes. This one has a fixed set of nodes that the owner replaces.
 
-    __slots__ = ("_cluster",)
+    Thread: owner, but for ``quiet_until_ms``, which any thread may set.
+    """
 
     bootstrap_addresses: Sequence[tuple[str, int]] = ()
-    schedule: UpdateSchedule = _Never()
+    #: The time before which no request is due, and the network client need not ask.
+    quiet_until_ms: int = FOREVER_MS
+    #: The time at which the wait for metadata started, or None. Without a wait, no rebootstrap is needed.
     attempt_start_ms: int | None = None
 
     def __init__(self, nodes: Sequence[Node] = ()) -> None:
@@ -122,38 +69,38 @@ class ManualMetadataUpdater:
     def set_nodes(self, nodes: Sequence[Node]) -> None:
         self._cluster = Cluster(None, nodes)
 
-    def fetch_nodes(self) -> Sequence[Node]:
-        return self._cluster.nodes
-
     def fetch_cluster(self) -> Cluster:
         return self._cluster
 
-    def is_update_due(self, now_ms: int) -> bool:  # noqa: ARG002 - the seam's signature, here and below
+    def is_update_due(self, now_ms: int) -> bool:  # noqa: ARG002 - for subclasses, here and below
+        """Return True if a metadata request must be sent before all other requests."""
         return False
 
     def maybe_update(self, now_ms: int) -> int:  # noqa: ARG002
+        """Send a request if one is due. Return how many milliseconds may pass before the next call."""
         return FOREVER_MS
 
     def handle_server_disconnect(self, now_ms: int, node_id: str, error: AuthenticationError | None) -> None:
-        """Do nothing: the owner sees the disconnect in the responses."""
+        """Note that the connection to a node was lost. The owner of fixed nodes sees that in the responses."""
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
-        """Do nothing: no request is ever sent."""
+        """Note that a request failed; without an error, because its connection was lost."""
 
     def handle_successful_response(self, version: int, now_ms: int, response: Response) -> None:
-        """Do nothing: no request is ever sent."""
+        """Take the response to a request."""
 
     def needs_rebootstrap(self, now_ms: int, trigger_ms: int) -> bool:  # noqa: ARG002
+        """Return True if no metadata arrived for ``trigger_ms``, or if a broker asked for a rebootstrap (KIP-1102)."""
         return False
 
     def rebootstrap(self, now_ms: int) -> None:
-        """Do nothing: there are no bootstrap servers."""
+        """Start from the bootstrap servers again."""
 
     def reset(self) -> None:
-        """Do nothing: no request is ever sent."""
+        """Forget the request in flight, because its connection was dropped."""
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Refuse further updates."""
 
 
 #: A topic's transient errors are not logged for this long: creating it or electing a leader takes less.
@@ -220,7 +167,7 @@ def _sentence(kind: type[KafkaError], names: list[str], seconds: int) -> str:
     return f"{sentence}, for {seconds} s now" if seconds else sentence
 
 
-class DefaultMetadataUpdater:
+class DefaultMetadataUpdater(MetadataUpdater):
     """Asks the least loaded node for metadata whenever an update of ``Metadata`` is due. Thread: owner."""
 
     def __init__(
@@ -232,24 +179,15 @@ class DefaultMetadataUpdater:
         log_context: LogContext,
     ) -> None:
         self._metadata = metadata
-        self.schedule: UpdateSchedule = metadata
         self._client = client
         self._request_timeout_ms = request_timeout_ms
         self._rebootstrap = rebootstrap  # metadata.recovery.strategy=rebootstrap
         self._log = log_context.logger(__name__)
         self._in_progress: MetadataRequestAndVersion | None = None
         self._topic_errors = TopicErrorLog()
-        self.attempt_start_ms: int | None = None
-
-    def fetch_nodes(self) -> Sequence[Node]:
-        return self._metadata.fetch().nodes
 
     def fetch_cluster(self) -> Cluster:
         return self._metadata.fetch()
-
-    @property
-    def bootstrap_addresses(self) -> Sequence[tuple[str, int]]:
-        return self._metadata.bootstrap_addresses
 
     def is_update_due(self, now_ms: int) -> bool:
         return self._in_progress is None and self._metadata.time_to_next_update(now_ms) == 0

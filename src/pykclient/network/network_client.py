@@ -253,14 +253,12 @@ class NetworkClient:
         self._aborted_sends: list[ClientResponse] = []
         self._correlation_id = 0
         self._state = _ACTIVE
-        self._updater: MetadataUpdater
+        self._source = metadata  # read directly, as each poll asks when an update is due
         if isinstance(metadata, Metadata):
-            self._updater = DefaultMetadataUpdater(
+            metadata = DefaultMetadataUpdater(
                 metadata, self, config.request_timeout_ms, config.rebootstrap_trigger_ms is not None, log_context
             )
-        else:
-            self._updater = metadata
-        self._schedule = self._updater.schedule
+        self._updater = metadata
         self.telemetry = config.telemetry
         self.login = config.login
         #: Called with the node and the time in ms for each response that was throttled. Thread: owner.
@@ -297,7 +295,7 @@ class NetworkClient:
 
         False while a metadata request is due, because that is sent first.
         """
-        if now_ms >= self._schedule.quiet_until_ms and self._updater.is_update_due(now_ms):
+        if now_ms >= self._source.quiet_until_ms and self._updater.is_update_due(now_ms):
             return False
         return self.can_send_request(node.id_string, now_ms)
 
@@ -307,7 +305,7 @@ class NetworkClient:
         Else start to connect, unless the backoff forbids it.
         """
         node_id = node.id_string
-        is_free = now_ms < self._schedule.quiet_until_ms or not self._updater.is_update_due(now_ms)
+        is_free = now_ms < self._source.quiet_until_ms or not self._updater.is_update_due(now_ms)
         if is_free and self.can_send_request(node_id, now_ms):
             self._found_ready = node_id
             return True
@@ -331,7 +329,7 @@ class NetworkClient:
         states = self._connection_states
         return any(
             states.is_connecting(node.id_string) and not states.is_lookup_slow(node.id_string, now_ms)
-            for node in self._updater.fetch_nodes()
+            for node in self._updater.fetch_cluster().nodes
         )
 
     def is_idle(self) -> bool:
@@ -342,10 +340,6 @@ class NetworkClient:
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._connection_states.poll_delay_ms(node.id_string, now_ms)
-
-    def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Return for how many milliseconds the connection is still throttled."""
-        return self._connection_states.throttle_delay_ms(node.id_string, now_ms)
 
     def connection_failed(self, node: Node) -> bool:
         return self._connection_states.is_disconnected(node.id_string)
@@ -362,7 +356,7 @@ class NetworkClient:
         Raises:
             IllegalStateError: the cluster has no nodes.
         """
-        nodes = self._updater.fetch_nodes()
+        nodes = self._updater.fetch_cluster().nodes
         if not nodes:
             raise IllegalStateError("there are no nodes in the Kafka cluster")
         first = self._rng.randrange(len(nodes))
@@ -493,7 +487,7 @@ class NetworkClient:
             return 0
         if self._connection_states.lookups:
             self._connect_resolved(now_ms)
-        metadata_ms = self._schedule.quiet_until_ms - now_ms
+        metadata_ms = self._source.quiet_until_ms - now_ms
         if metadata_ms <= 0:
             metadata_ms = self._updater.maybe_update(now_ms)
         wait_ms = timeout_ms if timeout_ms < metadata_ms else metadata_ms
@@ -678,7 +672,7 @@ class NetworkClient:
         trigger_ms = self._config.rebootstrap_trigger_ms
         if trigger_ms is None or not self._updater.needs_rebootstrap(now_ms, trigger_ms):
             return
-        for node in self._updater.fetch_nodes():
+        for node in self._updater.fetch_cluster().nodes:
             node_id = node.id_string
             self._selector.close_channel(node_id)
             if self._connection_states.is_connecting(node_id) or self._connection_states.is_connected(node_id):
@@ -840,17 +834,17 @@ class NetworkClient:
 
         Thread: any.
         """
-        updater = self._updater
-        return self._failures.report(updater.fetch_cluster(), updater.bootstrap_addresses, self._clock.now_ms())
+        cluster, bootstrap = self._updater.fetch_cluster(), self._source.bootstrap_addresses
+        return self._failures.report(cluster, bootstrap, self._clock.now_ms())
 
     def explain(self, now_ms: int) -> list[str]:
         nodes = {node.id_string: node for node, _ in self._nodes.copy().values() if node.id >= 0}
-        nodes.update((node.id_string, node) for node in self._updater.fetch_nodes())
+        nodes.update((node.id_string, node) for node in self._updater.fetch_cluster().nodes)
         return explain_connections(nodes, self._connection_states, self._in_flight, self._failures, now_ms)
 
     @property
     def is_unreachable(self) -> bool:
-        return self._failures.cover(self._updater.fetch_nodes())
+        return self._failures.cover(self._updater.fetch_cluster().nodes)
 
     def wakeup(self) -> None:
         self._selector.wakeup()

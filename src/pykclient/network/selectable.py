@@ -109,9 +109,5 @@ class Selectable(Protocol):
 
     def unmute(self, id: str) -> None: ...
 
-    def mute_all(self) -> None: ...
-
-    def unmute_all(self) -> None: ...
-
     def close(self) -> None:
         """Close all connections and the selector itself."""

@@ -660,14 +660,6 @@ class Selector:
         if channel.has_bytes_buffered:
             self._buffered.add(id)
 
-    def mute_all(self) -> None:
-        for id in self._channels:
-            self.mute(id)
-
-    def unmute_all(self) -> None:
-        for id in self._channels:
-            self.unmute(id)
-
     def _open_channel(self, id: str) -> KafkaChannel:
         channel = self._channels.get(id)
         if channel is None:

@@ -139,6 +139,22 @@ class PlaintextTransportLayer:
         self.sock.close()
 
 
+def write_frame(transport: PlaintextTransportLayer, send: NetworkSend) -> int:
+    """Write as much of a frame as the socket accepts; return the number of bytes."""
+    written = 0
+    while not send.completed:
+        buffers = send.pending()
+        sent = transport.write(buffers)
+        if sent is None:
+            break
+        written += sent
+        wanted = send.remaining
+        send.advance(sent)
+        if sent < wanted and sent < sum(map(len, buffers)):
+            break
+    return written
+
+
 def plain_transport(
     sock: socket.socket, address: SocketAddress | None, proxy: ProxyConfig | None
 ) -> PlaintextTransportLayer:
@@ -339,18 +355,7 @@ class TransportFrameStream(ReadingFrameStream):
         return self
 
     def write(self, send: NetworkSend) -> int:
-        written = 0
-        while not send.completed:
-            buffers = send.pending()
-            sent = self._writer.write(buffers)
-            if sent is None:
-                break
-            written += sent
-            wanted = send.remaining
-            send.advance(sent)
-            if sent < wanted and sent < sum(map(len, buffers)):
-                break
-        return written
+        return write_frame(self._writer, send)
 
 
 def plaintext_frame_stream(
@@ -413,14 +418,7 @@ class SocketPump:
         return count
 
     def write(self, send: NetworkSend) -> int:
-        written = 0
-        while not send.completed:
-            sent = self._transport.write(send.pending())
-            if sent is None:
-                break
-            send.advance(sent)
-            written += sent
-        return written
+        return write_frame(self._transport, send)
 
     def close(self) -> None:
         """Do nothing, as the socket is the transport's."""

@@ -459,7 +459,7 @@ class Sender:
         The names are kept with the request: a topic may be recreated with another id before the response arrives.
         """
         topics: dict[str, list[ProducerBatch]] = {}
-        topic_ids = snapshot.topic_ids
+        topic_ids, topic_names = snapshot.cluster.topic_ids, snapshot.cluster.topic_names
         max_version: int | None = None
         for batch in batches:
             name = batch.topic_partition.topic
@@ -474,7 +474,7 @@ class Sender:
         if self._transactions is not None and not self._transactions.is_v2:
             max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
         request = BatchesRequest(self._template, topics, topic_ids)
-        return ProduceRequestBuilder(request, self._config.min_produce_version, max_version), snapshot.topic_names
+        return ProduceRequestBuilder(request, self._config.min_produce_version, max_version), topic_names
 
     # --- the producer id ---------------------------------------------------------------------------------------
 

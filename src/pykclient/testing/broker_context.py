@@ -10,7 +10,7 @@ from typing import Any, Final
 from pykclient.errors import check_move
 from pykclient.log_context import LogContext
 from pykclient.network.cluster_connection_states import ApiVersions, BackoffConfig
-from pykclient.network.metadata_updater import ManualMetadataUpdater, MetadataUpdater
+from pykclient.network.metadata_updater import MetadataUpdater
 from pykclient.network.network_client import NetworkClient, NetworkClientConfig
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.event_loop import EventLoop, TimerHandle
@@ -134,7 +134,7 @@ class BrokerContext:
                 rng=self.rng,
             ),
             selector,
-            metadata_updater or ManualMetadataUpdater(),
+            metadata_updater or MetadataUpdater(),
             ApiVersions(),
             self.loop.clock,
             self.log_context,

@@ -607,14 +607,6 @@ class MemorySelector:
         if sock.frames:
             self.readable(sock)
 
-    def mute_all(self) -> None:
-        for id in self._sockets:
-            self.mute(id)
-
-    def unmute_all(self) -> None:
-        for id in self._sockets:
-            self.unmute(id)
-
     def _open_socket(self, id: str) -> MemorySocket:
         sock = self._sockets.get(id)
         if sock is None:

@@ -192,13 +192,13 @@ def test_bytes_sent_to_a_closed_end_are_lost() -> None:
 def test_muted_connection_is_not_read() -> None:
     two = Two()
     two.connect()
-    two.server.mute_all()
+    two.server.mute("s1")
     two.client.send(send("c", b"1"))
     two.client.close()
     two.run()
     assert two.received() == []
     assert two.server.disconnected == {}
-    two.server.unmute_all()
+    two.server.unmute("s1")
     assert two.received() == [b"1"]
     assert list(two.server.disconnected) == ["s1"]
 

@@ -237,13 +237,7 @@ def load_key_store(context: ssl.SSLContext, store: KeyStore, name: str) -> None:
 def _key_problem(reason: str, password: str | None) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return "the private key does not belong to the certificate"
-    if reason in (
-        "BAD_DECRYPT",
-        "CIPHERFINAL_ERROR",
-        "BAD_PASSWORD_READ",
-        "PROBLEMS_GETTING_PASSWORD",
-        "MAYBE_WRONG_PASSWORD",
-    ):
+    if reason in _WRONG_PASSWORD:
         return "the private key cannot be decrypted: ssl.key.password is wrong"
     if password is not None:  # OpenSSL gives no reason for a wrong one
         return "the private key cannot be decrypted: ssl.key.password is wrong, or the key is damaged"
@@ -278,7 +272,7 @@ def _unknown_format(name: str) -> ConfigError:
 # --- PKCS #12 --------------------------------------------------------------------------------------------------------
 
 
-def _import_pkcs12(name: str) -> Any:
+def _load_pkcs12(content: bytes, name: str, password: str | None) -> Any:
     try:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
@@ -286,17 +280,15 @@ def _import_pkcs12(name: str) -> Any:
             f"{name} is a PKCS #12 store, which needs the package cryptography: pip install 'pykclient[security]'",
             key=name,
         ) from error
-    return pkcs12
-
-
-def _load_pkcs12(content: bytes, name: str, password: str | None) -> Any:
-    pkcs12 = _import_pkcs12(name)
     try:
         return pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except ValueError as error:
-        raise ConfigError(
-            f"{name} is damaged, or its password is wrong or missing{white_space_remark(password)}", key=name
-        ) from error
+        raise _damaged_store(name, password) from error
+
+
+def _damaged_store(name: str, password: str | None) -> ConfigError:
+    remark = white_space_remark(password)
+    return ConfigError(f"{name} is damaged, or its password is wrong or missing{remark}", key=name)
 
 
 def _pkcs12_key_store(content: bytes, name: str, password: str | None) -> KeyStore:
@@ -334,9 +326,7 @@ def _load_jks(content: bytes, name: str, password: str | None) -> Any:
     try:
         return jks.KeyStore.loads(content, password or "", try_decrypt_keys=False)
     except (jks.KeystoreException, ValueError) as error:
-        raise ConfigError(
-            f"{name} is damaged, or its password is wrong or missing{white_space_remark(password)}", key=name
-        ) from error
+        raise _damaged_store(name, password) from error
 
 
 def _jks_key_store(content: bytes, name: str, password: str | None, key_password: str | None) -> KeyStore:
