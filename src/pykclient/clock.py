@@ -84,8 +84,6 @@ class LockSignal:
 class SystemClock:
     """The machine's clocks. Thread: any."""
 
-    __slots__ = ()
-
     now_ms = staticmethod(monotonic_ms)  # not through a method of its own, as each poll reads the time several times
     wall_ms = staticmethod(wall_ms)
 
@@ -115,8 +113,6 @@ class Timer:
 
     Thread: owner.
     """
-
-    __slots__ = ("_clock", "_start_ms", "deadline_ms", "now_ms", "timeout_ms")
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock

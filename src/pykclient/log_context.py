@@ -35,8 +35,6 @@ class LogContext:
     ``problems`` are the last warnings and errors of these loggers, for ``explain``, whatever the level of the log.
     """
 
-    __slots__ = ("prefix", "principal", "problems")
-
     def __init__(self, prefix: str = "", principal: str | None = None) -> None:
         self.prefix = prefix
         self.principal = principal

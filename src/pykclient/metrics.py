@@ -94,8 +94,6 @@ class MetricConfig:
     labels in ``context``. Thread: any (immutable).
     """
 
-    __slots__ = ("context", "event_window", "record_level", "samples", "tags", "time_window_ms")
-
     def __init__(
         self,
         samples: int = 2,
@@ -586,23 +584,6 @@ class Sensor:
     Values are added up first, which costs much less than a call of each stat. The stats get the sum when one of their
     windows ends, or when a metric is read. So metrics are the same as if each value had been passed on at once.
     """
-
-    __slots__ = (
-        "_before_read",
-        "_clock",
-        "_config",
-        "_inactive_expiration_ms",
-        "_last_record_ms",
-        "_lock",
-        "_metrics",
-        "_next_pass_ms",
-        "_registry",
-        "_should_record",
-        "_stats",
-        "_tally",
-        "name",
-        "parents",
-    )
 
     def __init__(self, registry: Metrics, name: str, options: SensorOptions, clock: Clock) -> None:
         self.name = name

@@ -30,8 +30,6 @@ class RepeatedErrors:
     a pause.
     """
 
-    __slots__ = ("_callers_pause_ms", "_last", "_next_ms", "_pause_ms")
-
     def __init__(self, pause_ms: int, callers_pause_ms: int = 0) -> None:
         self._pause_ms = pause_ms if pause_ms > 0 else 1
         self._callers_pause_ms = callers_pause_ms
@@ -66,8 +64,6 @@ class Pace:
     One call in ``MOST_AT_ONCE`` first lets the loop run. One that raises the same error as the call before it waits
     for ``pause_ms``, or for a millisecond if the program causes the error itself. Thread: the loop's.
     """
-
-    __slots__ = ("_calls", "_repeated")
 
     def __init__(self, pause_ms: int = SHORT_PAUSE_MS) -> None:
         self._calls = 0

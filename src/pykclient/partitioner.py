@@ -27,8 +27,6 @@ __all__ = ["DefaultPartitioner", "Partitioner", "RoundRobinPartitioner", "Sticky
 class ClusterMetadata:
     """A cluster with the methods that kafka-python's partitioners call. Thread: any."""
 
-    __slots__ = ("_cluster",)
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
@@ -84,8 +82,6 @@ class Partitioner(JavaPartitioner):
 
 class _Partitions:
     """The partitions of the one topic that a call is about, as cluster metadata."""
-
-    __slots__ = ("_all", "_available")
 
     def __init__(self, all_partitions: Sequence[int], available: Sequence[int]) -> None:
         self._all = set(all_partitions)

@@ -40,8 +40,6 @@ class SerializationContext:
 class Serializer:
     """Base class of serializers: ``serializer(obj, ctx)`` returns bytes, or None for None."""
 
-    __slots__: tuple[str, ...] = ()
-
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
         """Return the bytes of ``obj``.
 
@@ -64,8 +62,6 @@ class Serializer:
 class Deserializer:
     """Base class of deserializers: ``deserializer(data, ctx)`` returns an object, or None for None."""
 
-    __slots__: tuple[str, ...] = ()
-
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """Return the object that ``value`` encodes.
 
@@ -84,8 +80,6 @@ class Deserializer:
 class SerializerBuilder:
     """Base class of objects that make a serializer out of a client's configuration."""
 
-    __slots__: tuple[str, ...] = ()
-
     def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Serializer, dict[str, Any]]:
         """Return a serializer, and the keys of ``conf`` that are left for the client.
 
@@ -96,8 +90,6 @@ class SerializerBuilder:
 
 class DeserializerBuilder:
     """Base class of objects that make a deserializer out of a client's configuration."""
-
-    __slots__: tuple[str, ...] = ()
 
     def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Deserializer, dict[str, Any]]:
         """Return a deserializer, and the keys of ``conf`` that are left for the client.
@@ -110,7 +102,6 @@ class DeserializerBuilder:
 class _PackedSerializer(Serializer):
     """Numbers of one binary format."""
 
-    __slots__ = ()
     _format: struct.Struct
 
     def __call__(self, obj: float | None, ctx: SerializationContext | None = None) -> bytes | None:  # noqa: ARG002
@@ -126,7 +117,6 @@ class _PackedSerializer(Serializer):
 class _PackedDeserializer(Deserializer):
     """Numbers of one binary format."""
 
-    __slots__ = ()
     _format: struct.Struct
 
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:  # noqa: ARG002

@@ -33,8 +33,6 @@ class SpareBuffers:
     Thread: owner. Any thread may release views.
     """
 
-    __slots__ = ("_buffers", "_max_bytes", "_max_count")
-
     def __init__(self, max_count: int, max_bytes: int) -> None:
         """Keep at most ``max_count`` buffers, of at most ``max_bytes`` in total."""
         self._buffers: list[bytearray] = []

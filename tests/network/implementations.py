@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.network import channel_builders, selector
+from pykclient.network import selector, transport_layer
 from pykclient.network.tls import ssl_transport_layer as ssl_transports
 from tests.support.twins import both_forms
 
@@ -20,5 +20,5 @@ def choose(monkeypatch: pytest.MonkeyPatch, implementation: str) -> None:
     streams = both_forms("pykclient.network.transport_layer", "plaintext_frame_stream")
     pumps = both_forms("pykclient.network.transport_layer", "byte_pump")
     monkeypatch.setattr(selector, "new_poller", pollers[implementation != "python"])
-    monkeypatch.setattr(channel_builders, "plaintext_frame_stream", streams[implementation == "c"])
+    monkeypatch.setattr(transport_layer, "plaintext_frame_stream", streams[implementation == "c"])
     monkeypatch.setattr(ssl_transports, "byte_pump", pumps[implementation == "c"])

@@ -45,8 +45,8 @@ def test_oldest_node_limits_batch_format() -> None:
 
 def test_features_with_newest_epoch_win() -> None:
     versions = ApiVersions()
-    versions.update("1", NodeApiVersions({}, None, {"transaction.version": 2}, 10))
-    versions.update("2", NodeApiVersions({}, None, {"transaction.version": 1}, 9))
+    versions.update("1", NodeApiVersions({}, {}, {"transaction.version": 2}, 10))
+    versions.update("2", NodeApiVersions({}, {}, {"transaction.version": 1}, 9))
     versions.remove("1")
     info = versions.finalized_features_info
     assert info.finalized_features_epoch == 10

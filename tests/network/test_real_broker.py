@@ -22,7 +22,7 @@ def test_bootstrap_learns_the_cluster(any_kafka: AnyKafka, topic: str) -> None:
         cluster = c.metadata.fetch()
         assert cluster.cluster_resource.cluster_id
         assert cluster.partition_count_for_topic(topic) == 3
-        assert cluster.topic_id(topic) != ZERO_UUID
+        assert cluster.topic_ids[topic] != ZERO_UUID
         leader = c.metadata.current_leader(TopicPartition(topic, 0))
         assert leader.leader in cluster.nodes
         assert leader.epoch is not None

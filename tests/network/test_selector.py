@@ -20,13 +20,13 @@ from pykclient.errors import IllegalStateError, SaslAuthenticationError, SslAuth
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network import channel_state
-from pykclient.network.authenticator import Authenticator
-from pykclient.network.channel_builders import DefaultChannelBuilder, NoAuthenticators, PlaintextTransports
+from pykclient.network.authenticator import Authenticator, Authenticators
+from pykclient.network.channel_builders import ChannelBuilder
 from pykclient.network.frames import Frame, NetworkSend, SimpleMemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.selectable import USE_DEFAULT_BUFFER_SIZE, SocketAddress
 from pykclient.network.selector import Selector, SelectorConfig, SelectorMetrics
-from pykclient.network.transport_layer import TransportLayer
+from pykclient.network.transport_layer import TransportLayer, Transports
 from tests.kafka.ports import refusing_port
 from tests.network.implementations import IMPLEMENTATIONS, choose
 from tests.support.mock_clock import MockClock
@@ -639,17 +639,19 @@ def test_idle_connections_stay_without_a_limit(server: Server) -> None:
 # --- authentication --------------------------------------------------------------------------------------------------
 
 
-class Exchange:
+class Exchange(Authenticator):
     """A two-step client authentication: it sends ``who``, and ``secret`` after the server's ``go``."""
 
     def __init__(self, fails: bool = False) -> None:
-        self.complete = False
+        self._complete = False
         self.closed = False
-        self.reauthenticate_ms: int | None = None
-        self.session = None
         self.is_waiting = False
         self._fails = fails
         self._out: list[bytes] = [frame(b"who")]
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
 
     def next_frame(self, now_ms: int) -> Sequence[bytes] | None:
         return [self._out.pop(0)] if self._out and not self.is_waiting else None
@@ -658,7 +660,7 @@ class Exchange:
         self.resume = resume
 
     def begin_reauthentication(self) -> None:
-        self.complete = False
+        self._complete = False
         self.reauthenticate_ms = None
         self._out.append(frame(b"again"))
 
@@ -668,7 +670,7 @@ class Exchange:
         if frame_ == b"go":
             self._out.append(frame(b"secret"))
         elif frame_ == b"welcome" and not self._fails:
-            self.complete = True
+            self._complete = True
         else:
             self._out.append(frame(b"bye"))
             raise SaslAuthenticationError("refused")
@@ -678,7 +680,7 @@ class Exchange:
         self.closed = True
 
 
-class ExchangeAuthenticators(NoAuthenticators):
+class ExchangeAuthenticators(Authenticators):
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
@@ -686,8 +688,8 @@ class ExchangeAuthenticators(NoAuthenticators):
         return self._authenticator
 
 
-def exchange_builder(authenticator: Authenticator) -> DefaultChannelBuilder:
-    return DefaultChannelBuilder(PlaintextTransports(), ExchangeAuthenticators(authenticator))
+def exchange_builder(authenticator: Authenticator) -> ChannelBuilder:
+    return ChannelBuilder(Transports(), ExchangeAuthenticators(authenticator))
 
 
 def test_channel_is_ready_after_authentication_frames(server: Server) -> None:

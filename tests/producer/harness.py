@@ -165,7 +165,7 @@ class SenderHarness:
                 log_context,
                 TransactionalSettings(transactional_id, TRANSACTION_TIMEOUT_MS, RETRY_BACKOFF_MS, two_phase_commit),
                 self.api_versions,
-                ExponentialBackoff(RETRY_BACKOFF_MS, 2, RETRY_BACKOFF_MS, 0),
+                ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS),
                 self.clock,
                 thread,
             )

@@ -112,7 +112,7 @@ def ready(is_v2: bool, **settings: Any) -> tuple[Client, KafkaProducer[Any, Any]
     manager = producer._components.transactions
     assert manager is not None
     versions = NodeApiVersions.create().versions
-    manager._api_versions.update("1", NodeApiVersions(versions, None, {"transaction.version": 1 + is_v2}, 1))
+    manager._api_versions.update("1", NodeApiVersions(versions, {}, {"transaction.version": 1 + is_v2}, 1))
     producer.init_transactions()
     with producer.transaction():
         producer.send(TOPIC, b"first", partition=1)

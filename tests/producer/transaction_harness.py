@@ -55,7 +55,7 @@ class TransactionHarness(SenderHarness):
         for node in nodes(2):
             self.api_versions.update(
                 node.id_string,
-                NodeApiVersions(versions, None, {"transaction.version": 2 if v2 else 1}, self.features_epoch),
+                NodeApiVersions(versions, {}, {"transaction.version": 2 if v2 else 1}, self.features_epoch),
             )
 
     def fail(self, name: str, *errors: type[BrokerError] | str) -> None:

@@ -353,8 +353,8 @@ _NAMES = (
     Mutant(
         "what the DNS answers late is not noticed",
         "network/cluster_connection_states",
-        "(lookup := self._nodes[id].lookup) is not None and lookup.done]",
-        "False]",
+        "in self.lookups.items() if lookup.done]",
+        "in self.lookups.items() if False]",
     ),
     Mutant(
         "a name that is not answered holds up the metadata",

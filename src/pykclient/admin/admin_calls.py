@@ -37,8 +37,6 @@ from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import BOOTSTRAP_ADVICE, call_denied, principal_of, shown_node_id
 from pykclient.network.metadata import (
-    RETRY_BACKOFF_EXP_BASE,
-    RETRY_BACKOFF_JITTER,
     ClusterResourceListeners,
     Metadata,
     MetadataRequestBuilder,
@@ -688,13 +686,7 @@ class AdminComponents:
         except BaseException:
             self.metrics.close()  # nobody else gets this object
             raise
-        backoff = ExponentialBackoff(
-            config["retry.backoff.ms"],
-            RETRY_BACKOFF_EXP_BASE,
-            config["retry.backoff.max.ms"],
-            RETRY_BACKOFF_JITTER,
-            rng,
-        )
+        backoff = ExponentialBackoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng)
         self._policy = RetryPolicy(backoff, config["retries"], config["request.timeout.ms"], self.log_context.principal)
         self.calls = AdminCalls(self.client, metadata, clock, config["retry.backoff.ms"], self.log_context)
 

@@ -20,8 +20,6 @@ from pykclient.errors import InvalidTopicError, KafkaError, RetriableError, Topi
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import topics_denied
 from pykclient.network.metadata import (
-    RETRY_BACKOFF_EXP_BASE,
-    RETRY_BACKOFF_JITTER,
     Cluster,
     Metadata,
     MetadataRequestBuilder,
@@ -208,9 +206,7 @@ class TopicMetadataRequestManager:
         self._client = client
         self._principal = principal  # for messages
         self.pending: list[_Lookup] = []
-        self._backoff = ExponentialBackoff(
-            retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, retry_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
-        )
+        self._backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms, rng)
 
     def describe_topics(
         self, topics: Collection[str] | None, timeout_ms: int, *, allow_auto_topic_creation: bool = False

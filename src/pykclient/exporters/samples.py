@@ -60,8 +60,6 @@ def _word(text: str) -> str:
 class Families:
     """The families of metrics, each computed once. Thread: any."""
 
-    __slots__ = ("_known",)
-
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, tuple[str, ...]], Family] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pykclient.errors import AuthenticationError, IllegalStateError
+from pykclient.errors import AuthenticationError, check_move
 
 NOT_CONNECTED: Final = "NOT_CONNECTED"
 AUTHENTICATE: Final = "AUTHENTICATE"
@@ -42,8 +42,7 @@ class ChannelState(NamedTuple):
         Raises:
             IllegalStateError: the table does not have this transition.
         """
-        if state not in MOVES[self.state]:
-            raise IllegalStateError(f"a channel cannot go from {self.state} to {state}")
+        check_move("a channel", MOVES, self.state, state)
         return ChannelState(state, exception, self.remote_address, self.cause)
 
     def with_details(self, remote_address: str | None, cause: Exception | None = None) -> ChannelState:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct, error as struct_error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS
 from pykclient.errors import IllegalStateError, ProtocolError, RemoteProtocolError
 from pykclient.metrics import Tally
 from pykclient.network.frames import NetworkSend
@@ -78,21 +78,12 @@ class Repetitions(NamedTuple):
         return tally
 
 
-class RepeatingSelector(Protocol):
-    """The part of a Selectable that repeats requests. Thread: io."""
-
-    def poll(self, timeout_ms: int) -> None: ...
-    def repeat(self, id: str, request: RepeatableRequest) -> Callable[[], Repetitions] | None: ...
-
-
 class UsualResponse:
     """The response to each request of one kind while nothing changes, as bytes.
 
     An idle client gets the same bytes for each fetch, heartbeat and commit. Parsing them, ending the application's wait
     and starting it again would take most of its time. Thread: owner.
     """
-
-    __slots__ = ("_version", "content")
 
     def __init__(self) -> None:
         self._version = -1
@@ -382,8 +373,6 @@ class InFlightRequests:
     but for ``of_node``.
     """
 
-    __slots__ = ("_max_per_connection", "_queues", "repeated", "total")
-
     def __init__(self, max_in_flight_requests_per_connection: int) -> None:
         #: By node id, requests that were sent again, and may be again if they are still in flight.
         self.repeated: dict[str, InFlightRequest] = {}
@@ -399,28 +388,6 @@ class InFlightRequests:
             queue = self._queues[node_id] = deque()
         queue.append(in_flight)
         self.total += 1
-
-    def poll(self, selector: RepeatingSelector, timeout_ms: int, correlation_id: int, clock: Clock) -> int:
-        """Poll, and have the poller repeat requests by itself meanwhile, if it can; return the next correlation id.
-
-        It sends each request again when its usual response comes, with ``correlation_id`` and those after it, and the
-        wait goes on without any Python code.
-        """
-        now_ms = clock.now_ms()
-        repeating: list[tuple[InFlightRequest, Callable[[], Repetitions]]] = []
-        try:
-            for node_id, in_flight in list(self.repeated.items()):
-                if self.peek_next(node_id) is not in_flight:
-                    del self.repeated[node_id]
-                elif self.count(node_id) == 1 and (request := in_flight.repeatable(correlation_id, now_ms)) is not None:
-                    end = selector.repeat(node_id, request)
-                    if end is not None:
-                        repeating.append((in_flight, end))
-            selector.poll(timeout_ms)
-        finally:
-            now_ms = clock.now_ms()
-            repeats = [in_flight.repeated(end(), correlation_id, now_ms) for in_flight, end in repeating]
-        return correlation_id + max(repeats, default=0)
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Remove and return the oldest request to a node. The node's next response belongs to it."""

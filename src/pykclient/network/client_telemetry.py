@@ -125,8 +125,6 @@ def telemetry_name(name: MetricName) -> str:
 class TelemetryCollector:
     """Reads the subscribed metrics, and keeps their last values to compute deltas. Thread: owner."""
 
-    __slots__ = ("_created_ms", "_last", "_log", "_metrics")
-
     def __init__(self, metrics: Metrics, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
         self._metrics = metrics

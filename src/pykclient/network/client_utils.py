@@ -167,8 +167,6 @@ class HostLookups:
     Thread: owner.
     """
 
-    __slots__ = ("_canonical", "_deadline_ms", "_found", "_lookups", "_start_ms")
-
     def __init__(
         self,
         hosts: Iterable[str],

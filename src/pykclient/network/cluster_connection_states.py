@@ -10,10 +10,17 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 
 from pykclient.clock import FOREVER_MS
-from pykclient.errors import AuthenticationError, IllegalStateError, RemoteProtocolError, UnsupportedVersionError
+from pykclient.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    RemoteProtocolError,
+    UnsupportedVersionError,
+    check_move,
+)
 from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import InFlightRequests, RequestBuilder
@@ -37,25 +44,13 @@ class ApiVersionRange(NamedTuple):
     max_version: int
 
 
-class NodeApiVersions:
-    """A node's ApiVersions response: version ranges by API key, and the cluster's features (KIP-584).
+class NodeApiVersions(NamedTuple):
+    """A node's ApiVersions response: version ranges by API key, and the cluster's features (KIP-584). Thread: any."""
 
-    Immutable. Thread: any.
-    """
-
-    __slots__ = ("finalized_features", "finalized_features_epoch", "supported_features", "versions")
-
-    def __init__(
-        self,
-        versions: Mapping[int, ApiVersionRange],
-        supported_features: Mapping[str, ApiVersionRange] | None = None,
-        finalized_features: Mapping[str, int] | None = None,
-        finalized_features_epoch: int = -1,
-    ) -> None:
-        self.versions = versions
-        self.supported_features: Mapping[str, ApiVersionRange] = supported_features or {}
-        self.finalized_features: Mapping[str, int] = finalized_features or {}
-        self.finalized_features_epoch = finalized_features_epoch
+    versions: Mapping[int, ApiVersionRange]
+    supported_features: Mapping[str, ApiVersionRange] = MappingProxyType({})
+    finalized_features: Mapping[str, int] = MappingProxyType({})
+    finalized_features_epoch: int = -1
 
     @classmethod
     def create(cls, overrides: Iterable[tuple[int, int, int]] = ()) -> NodeApiVersions:
@@ -103,8 +98,6 @@ class NodeApiVersions:
         return f"NodeApiVersions({known})"
 
 
-_PRODUCE = 0
-
 #: Record batch format by the oldest Produce version that carries it (Java: RecordBatch.MAGIC_VALUE_*).
 _MAGIC_V2, _MAGIC_V1, _MAGIC_V0 = 2, 1, 0
 
@@ -118,8 +111,6 @@ class FinalizedFeaturesInfo(NamedTuple):
 
 class ApiVersions:
     """The API versions of each connected node, shared by the network client and request builders. Thread: any."""
-
-    __slots__ = ("_finalized_features", "_finalized_features_epoch", "_lock", "_nodes", "get")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards: all below, but single lookups in _nodes
@@ -156,7 +147,7 @@ class ApiVersions:
         with self._lock:
             magic = _MAGIC_V2
             for versions in self._nodes.values():
-                produce = versions.api_version(_PRODUCE)
+                produce = versions.api_version(ApiKeys.PRODUCE)
                 if produce is not None:
                     latest = produce.max_version
                     magic = min(magic, _MAGIC_V2 if latest >= 3 else _MAGIC_V1 if latest == 2 else _MAGIC_V0)
@@ -255,12 +246,10 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 
 _DISCONNECTED_STATES: Final = frozenset((DISCONNECTED, AUTHENTICATION_FAILED))
 _CONNECTED_STATES: Final = frozenset((CHECKING_API_VERSIONS, READY))
+_PREPARING_STATES: Final = frozenset((CONNECTING, CHECKING_API_VERSIONS))
 
 #: A lookup that takes longer than this no longer keeps a client from trying other nodes.
 SLOW_LOOKUP_MS: Final = 1_000
-
-_EXP_BASE: Final = 2
-_JITTER: Final = 0.2
 
 
 class BackoffConfig(NamedTuple):
@@ -286,11 +275,9 @@ class _NodeConnectionState:
         self.addresses: list[str] = []
         self.address_index = -1
         self.last_attempted_address: str | None = None
-        self.lookup: Lookup | None = None  # in CONNECTING, while the host is looked up
 
     def move_to(self, state: str, id: str) -> None:
-        if state not in MOVES[self.state]:
-            raise IllegalStateError(f"the connection to node {id} cannot go from {self.state} to {state}")
+        check_move(f"the connection to node {id}", MOVES, self.state, state)
         self.state = state
 
     def current_address(self) -> str | None:
@@ -307,11 +294,6 @@ class _NodeConnectionState:
         if len(addresses) > 1 and addresses[0] == self.last_attempted_address:
             self.address_index = 1
 
-    def end_lookup(self) -> None:
-        if self.lookup is not None:
-            self.lookup.cancel()
-            self.lookup = None
-
     def move_to_next_address(self) -> None:
         if self.addresses:
             self.address_index = (self.address_index + 1) % len(self.addresses)
@@ -327,20 +309,15 @@ class ClusterConnectionStates:
     Thread: owner, but for ``explain``.
     """
 
-    __slots__ = ("_connecting", "_connection_setup_timeout", "_log", "_nodes", "_reconnect_backoff", "lookups")
-
     def __init__(self, config: BackoffConfig, log_context: LogContext, rng: random.Random | None = None) -> None:
         self._log = log_context.logger(__name__)
-        self._reconnect_backoff = ExponentialBackoff(
-            config.reconnect_ms, _EXP_BASE, config.reconnect_max_ms, _JITTER, rng
-        )
+        self._reconnect_backoff = ExponentialBackoff(config.reconnect_ms, config.reconnect_max_ms, rng)
         self._connection_setup_timeout = ExponentialBackoff(
-            config.connection_setup_timeout_ms, _EXP_BASE, config.connection_setup_timeout_max_ms, _JITTER, rng
+            config.connection_setup_timeout_ms, config.connection_setup_timeout_max_ms, rng
         )
         self._nodes: dict[str, _NodeConnectionState] = {}
-        self._connecting: set[str] = set()
-        #: The nodes whose hosts are being looked up, in the order in which that started.
-        self.lookups: dict[str, None] = {}
+        #: The lookups of hosts, in the order in which they started, by the nodes in CONNECTING that they are for.
+        self.lookups: dict[str, Lookup] = {}
 
     # --- queries ---------------------------------------------------------------------------------------------------
 
@@ -384,11 +361,16 @@ class ClusterConnectionStates:
     @property
     def is_any_connecting(self) -> bool:
         """True while any connection is being made, including the lookup of its host and of its API versions."""
-        return bool(self._connecting) or any(node.state == CHECKING_API_VERSIONS for node in self._nodes.values())
+        return any(node.state in _PREPARING_STATES for node in self._nodes.values())
+
+    def state_of(self, id: str) -> str | None:
+        """Return the state of the connection; None if the client has never tried to connect to the node."""
+        node = self._nodes.get(id)
+        return None if node is None else node.state
 
     def is_connecting(self, id: str) -> bool:
         """Return True while a connection is being made, including the lookup of its host."""
-        return id in self._connecting
+        return self.state_of(id) == CONNECTING
 
     def is_resolving(self, id: str) -> bool:
         """Return True while the host of a new connection is being looked up."""
@@ -400,11 +382,10 @@ class ClusterConnectionStates:
 
     def finished_lookups(self) -> list[str]:
         """Return the nodes whose lookup has finished, successfully or not."""
-        return [id for id in self.lookups if (lookup := self._nodes[id].lookup) is not None and lookup.done]
+        return [id for id, lookup in self.lookups.items() if lookup.done]
 
     def is_preparing_connection(self, id: str) -> bool:
-        node = self._nodes.get(id)
-        return node is not None and node.state in (CONNECTING, CHECKING_API_VERSIONS)
+        return self.state_of(id) in _PREPARING_STATES
 
     def is_ready(self, id: str, now_ms: int) -> bool:
         """Return True if the connection is ready and not throttled, so that requests can be sent."""
@@ -415,20 +396,15 @@ class ClusterConnectionStates:
         return any(node.state == READY and node.throttle_until_ms <= now_ms for node in self._nodes.values())
 
     def is_connected(self, id: str) -> bool:
-        node = self._nodes.get(id)
-        return node is not None and node.state in _CONNECTED_STATES
+        return self.state_of(id) in _CONNECTED_STATES
 
     def is_disconnected(self, id: str) -> bool:
         """Return True if there was a connection, or an attempt to connect, and there is none now."""
-        node = self._nodes.get(id)
-        return node is not None and node.state in _DISCONNECTED_STATES
+        return self.state_of(id) in _DISCONNECTED_STATES
 
     def authentication_error(self, id: str) -> AuthenticationError | None:
         node = self._nodes.get(id)
         return None if node is None else node.authentication_error
-
-    def connection_state(self, id: str) -> str:
-        return self._node(id).state
 
     def last_connect_attempt_ms(self, id: str) -> int:
         """Return when the last attempt started or the connection was lost.
@@ -441,29 +417,21 @@ class ClusterConnectionStates:
     def connection_setup_timeout_ms(self, id: str) -> int:
         return self._node(id).connection_setup_timeout_ms
 
-    def is_connection_setup_timeout(self, id: str, now_ms: int) -> bool:
-        """Return True if the current attempt to connect exceeds its timeout.
-
-        Raises:
-            IllegalStateError: the node is not connecting.
-        """
-        node = self._node(id)
-        if node.state != CONNECTING:
-            raise IllegalStateError(f"node {id} is not connecting but {node.state}")
-        return now_ms - node.last_connect_attempt_ms > node.connection_setup_timeout_ms
+    def _setup_due_ms(self) -> dict[str, int]:
+        """Return the nodes in CONNECTING, and when each attempt exceeds its timeout."""
+        return {
+            id: node.last_connect_attempt_ms + node.connection_setup_timeout_ms
+            for id, node in self._nodes.items()
+            if node.state == CONNECTING
+        }
 
     def nodes_with_connection_setup_timeout(self, now_ms: int) -> list[str]:
-        if not self._connecting:
-            return []
-        return [id for id in self._connecting if self.is_connection_setup_timeout(id, now_ms)]
+        return [id for id, due_ms in self._setup_due_ms().items() if now_ms > due_ms]
 
     @property
     def next_setup_timeout_ms(self) -> int:
         """The time until which no current attempt to connect times out; ``FOREVER_MS`` if there is none."""
-        attempts = [self._nodes[id] for id in self._connecting]
-        return min(
-            [node.last_connect_attempt_ms + node.connection_setup_timeout_ms for node in attempts], default=FOREVER_MS
-        )
+        return min(self._setup_due_ms().values(), default=FOREVER_MS)
 
     def explain(self, id: str, now_ms: int) -> str:
         """Return the state of the connection in words. Thread: any."""
@@ -502,7 +470,6 @@ class ClusterConnectionStates:
             self._nodes[id] = _NodeConnectionState(
                 host, now_ms, self._reconnect_backoff.backoff(0), self._connection_setup_timeout.backoff(0)
             )
-        self._connecting.add(id)
 
     def current_address(self, id: str) -> str | None:
         """Return the numeric address to connect to, or None if the host must be looked up first."""
@@ -510,8 +477,7 @@ class ClusterConnectionStates:
 
     def resolving(self, id: str, lookup: Lookup) -> None:
         """Note that the host is being looked up. The connection setup timeout limits the lookup, too."""
-        self._node(id).lookup = lookup
-        self.lookups[id] = None
+        self.lookups[id] = lookup
 
     def resolved(self, id: str, now_ms: int) -> None:
         """Take the addresses of a finished lookup. The connection setup timeout starts again.
@@ -520,10 +486,9 @@ class ClusterConnectionStates:
             OSError: the lookup failed.
         """
         node = self._node(id)
-        lookup = node.lookup
+        lookup = self.lookups.pop(id, None)
         if lookup is None:
             raise IllegalStateError(f"the host of node {id} is not being looked up")
-        self._end_lookup(id, node)
         node.set_addresses(lookup.result())
         node.last_connect_attempt_ms = now_ms
 
@@ -532,14 +497,13 @@ class ClusterConnectionStates:
         node = self._node(id)
         previous = node.state
         node.move_to(DISCONNECTED, id)
-        self._end_lookup(id, node)
+        self._end_lookup(id)
         node.last_connect_attempt_ms = now_ms
         self._raise_reconnect_backoff(node)
         if previous == CONNECTING:
             node.failed_connect_attempts += 1
             timeout_ms = self._connection_setup_timeout.backoff(node.failed_connect_attempts)
             node.connection_setup_timeout_ms = timeout_ms
-            self._connecting.discard(id)
         else:
             self._reset_connection_setup_timeout(node)
             if previous in _CONNECTED_STATES:
@@ -550,7 +514,6 @@ class ClusterConnectionStates:
         node = self._node(id)
         node.move_to(CHECKING_API_VERSIONS, id)
         self._reset_connection_setup_timeout(node)
-        self._connecting.discard(id)
 
     def ready(self, id: str) -> None:
         """Note that the connection can carry requests, and reset the backoff."""
@@ -560,7 +523,6 @@ class ClusterConnectionStates:
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff(0)
         self._reset_connection_setup_timeout(node)
-        self._connecting.discard(id)
 
     def authentication_failed(self, id: str, now_ms: int, error: AuthenticationError) -> None:
         """Note that authentication failed and the connection was lost, and raise the backoff."""
@@ -578,19 +540,18 @@ class ClusterConnectionStates:
 
     def remove(self, id: str) -> None:
         """Forget the node."""
-        node = self._nodes.pop(id, None)
-        if node is not None:
-            self._end_lookup(id, node)
-        self._connecting.discard(id)
+        self._nodes.pop(id, None)
+        self._end_lookup(id)
 
     def close(self) -> None:
         """Cancel the lookups in progress."""
         for id in list(self.lookups):
-            self._end_lookup(id, self._nodes[id])
+            self._end_lookup(id)
 
-    def _end_lookup(self, id: str, node: _NodeConnectionState) -> None:
-        node.end_lookup()
-        self.lookups.pop(id, None)
+    def _end_lookup(self, id: str) -> None:
+        lookup = self.lookups.pop(id, None)
+        if lookup is not None:
+            lookup.cancel()
 
     def _node(self, id: str) -> _NodeConnectionState:
         node = self._nodes.get(id)
@@ -634,8 +595,6 @@ class ConnectionFailure(NamedTuple):
 class _Outage:
     """An address that does not work now: when it stopped working, and what has been logged."""
 
-    __slots__ = ("last_failure_ms", "since_ms", "told", "told_ms")
-
     def __init__(self, now_ms: int) -> None:
         self.since_ms = self.last_failure_ms = now_ms
         self.told = ""  # the last reason that was logged, without its digits
@@ -650,8 +609,6 @@ class ConnectionFailures:
 
     Thread: owner writes, any reads.
     """
-
-    __slots__ = ("_failures", "_lost", "_outages", "_reminder_ms")
 
     def __init__(self) -> None:
         self._failures: dict[tuple[str, int], ConnectionFailure] = {}

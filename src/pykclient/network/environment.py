@@ -93,8 +93,6 @@ class Environment(Protocol):
 class SystemEnvironment:
     """The machine's own clock, threads, host names and sockets. Thread: any."""
 
-    __slots__ = ("clock", "host_resolver", "killed_by")
-
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.host_resolver: HostResolver = DefaultHostResolver()

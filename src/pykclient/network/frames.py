@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pykclient.errors import IllegalArgumentError, RemoteProtocolError
 from pykclient.implementation import use_compiled
@@ -16,55 +16,36 @@ from pykclient.protocol.wire import BytesLike
 from pykclient.spare_buffers import SpareBuffers
 
 
-class MemoryPool(Protocol):
-    """A pool of buffer memory. A channel that gets none is muted meanwhile. Thread: any."""
+class MemoryPool:
+    """Buffer memory without a bound (Java: MemoryPool.NONE). Subclasses bound it. Thread: any.
+
+    A channel that gets no buffer is muted meanwhile.
+    """
+
+    #: The total memory in bytes, used or not; None without a bound.
+    size: int | None = None
 
     def try_allocate(self, size_bytes: int) -> bytearray | None:
         """Return a buffer of ``size_bytes``, or None if there is no memory now."""
+        return bytearray(size_bytes)
 
     def release(self, size_bytes: int) -> None:
         """Return the memory of a buffer of this size to the pool."""
 
     @property
-    def size(self) -> int | None:
-        """Return the total memory in bytes, used or not; None without a bound."""
-
-    @property
     def available_memory(self) -> int:
         """Return the free bytes. They can be negative in a pool that is not strict."""
-
-    @property
-    def is_out_of_memory(self) -> bool: ...
-
-
-class UnlimitedMemoryPool:
-    """A pool without a bound (Java: MemoryPool.NONE). Thread: any."""
-
-    __slots__ = ()
-
-    def try_allocate(self, size_bytes: int) -> bytearray | None:
-        return bytearray(size_bytes)
-
-    def release(self, size_bytes: int) -> None:
-        """Do nothing, as nothing is counted."""
-
-    @property
-    def size(self) -> int | None:
-        return None
-
-    @property
-    def available_memory(self) -> int:
         return (1 << 63) - 1
 
     @property
     def is_out_of_memory(self) -> bool:
-        return False
+        return self.available_memory <= 0
 
 
-UNLIMITED = UnlimitedMemoryPool()
+UNLIMITED = MemoryPool()
 
 
-class SimpleMemoryPool:
+class SimpleMemoryPool(MemoryPool):
     """A pool that counts its memory.
 
     A strict pool refuses allocations that would exceed its size. Another one allocates as long as any memory is left,
@@ -73,8 +54,6 @@ class SimpleMemoryPool:
     Thread: any.
     """
 
-    __slots__ = ("_available", "_lock", "_max_single_bytes", "_size", "_strict")
-
     def __init__(self, size_bytes: int, max_single_allocation_bytes: int, strict: bool) -> None:
         if not 0 < max_single_allocation_bytes <= size_bytes:
             raise IllegalArgumentError(
@@ -82,7 +61,7 @@ class SimpleMemoryPool:
             )
         self._lock = threading.Lock()  # guards: _available
         self._available = size_bytes
-        self._size = size_bytes
+        self.size = size_bytes
         self._max_single_bytes = max_single_allocation_bytes
         self._strict = strict
 
@@ -102,16 +81,8 @@ class SimpleMemoryPool:
             self._available += size_bytes
 
     @property
-    def size(self) -> int | None:
-        return self._size
-
-    @property
     def available_memory(self) -> int:
         return self._available
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        return self._available <= 0
 
 
 #: A ``max_size`` that allows any size the size field can hold.
@@ -205,24 +176,6 @@ class FrameReader:
 
     Thread: owner.
     """
-
-    __slots__ = (
-        "_buffer",
-        "_end",
-        "_first",
-        "_given",
-        "_large",
-        "_large_end",
-        "_large_size",
-        "_largest",
-        "_max_size",
-        "_pool",
-        "_spares",
-        "_start",
-        "_view",
-        "_wanted",
-        "waits_for_memory",
-    )
 
     def __init__(
         self,

@@ -22,8 +22,6 @@ FAILURE_REMEMBERED_MS: Final = 1_000
 class Lookup:
     """A caller's request for the addresses of a host. Thread: any."""
 
-    __slots__ = ("_on_done", "_outcome")
-
     def __init__(self, on_done: Callable[[], object] | None = None) -> None:
         self._on_done = on_done
         self._outcome: list[str] | OSError | None = None
@@ -80,8 +78,6 @@ class DefaultHostResolver:
 
     A forked child starts afresh, because the parent's threads and results do not exist there. Thread: any.
     """
-
-    __slots__ = ("__weakref__", "_clock", "_failures", "_lock", "_lookups", "_threads", "_waiting")
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock

@@ -162,8 +162,6 @@ class ClusterResourceListeners:
     They are objects with a method ``on_update(cluster_resource)``: serializers, interceptors, reporters. Thread: any.
     """
 
-    __slots__ = ("_failed", "_listeners")
-
     def __init__(self, candidates: Iterable[object] = ()) -> None:
         self._listeners: list[Callable[[ClusterResource], None]] = []
         self._failed: set[int] = set()  # the list indices of listeners whose failure was logged
@@ -384,8 +382,6 @@ class LowerEpochs:
     Thread: any, under the lock of Metadata.
     """
 
-    __slots__ = ("_believed_after_ms", "_by_partition")
-
     def __init__(self, metadata_expire_ms: int) -> None:
         self._believed_after_ms = min(metadata_expire_ms, _BELIEVED_AFTER_MS)
         self._by_partition: dict[TopicPartition, _LowerEpoch] = {}
@@ -437,10 +433,6 @@ class LowerEpochs:
             notes.append((logging.DEBUG, "Ignoring leader epoch %d of %s, %d is known", (epoch, partition, known)))
         return False
 
-
-RETRY_BACKOFF_EXP_BASE = 2
-
-RETRY_BACKOFF_JITTER = 0.2
 
 _INVALID_TOPIC = errors.InvalidTopicError.code
 
@@ -500,9 +492,7 @@ class Metadata:
     ) -> None:
         self._log = log_context.logger(__name__)
         self._lock = threading.RLock()  # guards: all below, but readers of _snapshot, which is replaced whole
-        self._refresh_backoff = ExponentialBackoff(
-            refresh_backoff_ms, RETRY_BACKOFF_EXP_BASE, refresh_backoff_max_ms, RETRY_BACKOFF_JITTER, rng
-        )
+        self._refresh_backoff = ExponentialBackoff(refresh_backoff_ms, refresh_backoff_max_ms, rng)
         self.metadata_expire_ms = metadata_expire_ms
         self._listeners = cluster_resource_listeners or ClusterResourceListeners()
         #: A number that each response increments.

@@ -118,8 +118,6 @@ _SENTENCES: dict[type[KafkaError], tuple[str, str]] = {
 
 
 class _TopicError:
-    __slots__ = ("kind", "since_ms", "told_ms")
-
     def __init__(self, kind: type[KafkaError], since_ms: int) -> None:
         self.kind = kind
         self.since_ms = since_ms
@@ -128,8 +126,6 @@ class _TopicError:
 
 class TopicErrorLog:
     """Decides which topic errors to log: persistent ones, at most once a minute. Thread: owner."""
-
-    __slots__ = ("_errors",)
 
     def __init__(self) -> None:
         self._errors: dict[str, _TopicError] = {}

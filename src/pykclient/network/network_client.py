@@ -28,6 +28,7 @@ from pykclient.network.client_request import (
     ClientResponse,
     InFlightRequest,
     InFlightRequests,
+    Repetitions,
     RequestBuilder,
     Shortcut,
 )
@@ -188,8 +189,6 @@ def should_client_throttle(api_key: int, version: int) -> bool:
 
 class ThrottleTimes:
     """Records the throttle times of responses in a sensor, those of zero together. Thread: owner."""
-
-    __slots__ = ("_sensor", "due_ms", "zeros")
 
     def __init__(self, sensor: Sensor | None) -> None:
         self._sensor = sensor
@@ -356,7 +355,7 @@ class NetworkClient:
         Raises:
             IllegalStateError: the cluster has no nodes.
         """
-        nodes = self._updater.fetch_cluster().nodes
+        nodes: Sequence[Node] = self._updater.fetch_cluster().nodes
         if not nodes:
             raise IllegalStateError("there are no nodes in the Kafka cluster")
         first = self._rng.randrange(len(nodes))
@@ -470,7 +469,7 @@ class NetworkClient:
         until_ms, selector = now_ms + timeout_ms, self._selector
         while True:
             if (wait_ms := self.begin_poll(timeout_ms, now_ms)) and self._in_flight.repeated:
-                self._correlation_id = self._in_flight.poll(selector, wait_ms, self._correlation_id, self._clock)
+                self._poll_repeating(wait_ms, now_ms)
             else:
                 selector.poll(wait_ms)
             responses = self.end_poll(now_ms := self._clock.now_ms())
@@ -478,6 +477,28 @@ class NetworkClient:
             if is_over or selector.connected or self._settled < len(selector.completed_receives):
                 return responses
             timeout_ms = until_ms - now_ms
+
+    def _poll_repeating(self, timeout_ms: int, now_ms: int) -> None:
+        """Poll, and have the poller repeat requests by itself meanwhile, if it can.
+
+        It sends each request again when its usual response comes, with the next correlation ids, and the wait goes on
+        without any Python code.
+        """
+        requests, first_id = self._in_flight, self._correlation_id
+        repeating: list[tuple[InFlightRequest, Callable[[], Repetitions]]] = []
+        try:
+            for node_id, in_flight in list(requests.repeated.items()):
+                if requests.peek_next(node_id) is not in_flight:
+                    del requests.repeated[node_id]
+                elif requests.count(node_id) == 1 and (request := in_flight.repeatable(first_id, now_ms)) is not None:
+                    end = self._selector.repeat(node_id, request)
+                    if end is not None:
+                        repeating.append((in_flight, end))
+            self._selector.poll(timeout_ms)
+        finally:
+            now_ms = self._clock.now_ms()
+            repeats = [in_flight.repeated(end(), first_id, now_ms) for in_flight, end in repeating]
+        self._correlation_id = first_id + max(repeats, default=0)
 
     def begin_poll(self, timeout_ms: int, now_ms: int) -> int:
         self._found_ready = None

@@ -62,8 +62,6 @@ class Tunnel(Protocol):
 class Socks5Tunnel:
     """An exchange with a SOCKS5 proxy, which looks up the broker's name. Thread: io."""
 
-    __slots__ = ("_credentials", "_host", "_port", "_protocol", "_received", "complete", "wanted_bytes")
-
     def __init__(self, host: str, port: int, user: str | None, password: str | None) -> None:
         self._host = host
         self._port = port
@@ -167,8 +165,6 @@ def _refused(host: str, port: int, reason: str) -> ConnectionError:
 
 class HttpTunnel:
     """An exchange with an HTTP proxy (CONNECT), which looks up the broker's name. Thread: io."""
-
-    __slots__ = ("_credentials", "_host", "_port", "_protocol", "_received_bytes", "complete")
 
     wanted_bytes: Final = 4096
 
@@ -300,8 +296,6 @@ def proxy_at(url: Password) -> ProxyConfig:
 class ProxyHostResolver:
     """Returns the addresses of the proxy for every broker, because the proxy looks up brokers' names. Thread: any."""
 
-    __slots__ = ("_proxy", "_resolver")
-
     def __init__(self, resolver: HostResolver, proxy: ProxyConfig) -> None:
         self._resolver = resolver
         self._proxy = proxy
@@ -316,8 +310,6 @@ class ProxyHostResolver:
 
 class _ProxyLookup(Lookup):
     """A lookup whose error names the proxy. Thread: any."""
-
-    __slots__ = ("_lookup", "_name")
 
     def __init__(self, lookup: Lookup, name: str) -> None:
         super().__init__()

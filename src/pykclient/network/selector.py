@@ -111,8 +111,6 @@ class SelectorsPoller:
     Thread: io, except for ``wakeup``.
     """
 
-    __slots__ = ("_is_watched", "_selector", "_waiting", "_wake_reader", "_wake_writer", "_woken")
-
     #: ``has_work``: it never writes later or reads ahead.
     has_work = False
 
@@ -215,8 +213,6 @@ class _TotalNs(CumulativeSum):
 
 class _TrafficSensors:
     """The sensors of one connection, or of all connections together."""
-
-    __slots__ = ("_bytes_received", "_bytes_sent", "_io", "_request_size", "_requests", "_responses")
 
     def __init__(self, owner: SelectorMetrics, prefix: str, suffix: str, group: str, tags: Mapping[str, str]) -> None:
         def meter(sensor: str, base: str, what: str) -> Sensor:
@@ -441,8 +437,6 @@ class IdleExpiryManager:
 
     Java keeps the connections in the order of their last use, and so changes a map at each use. Thread: owner.
     """
-
-    __slots__ = ("_max_idle_ms", "quiet_until_ms")
 
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self._max_idle_ms = max_idle_ms

@@ -10,7 +10,7 @@ import os
 import selectors
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from pykclient.errors import ProxyAuthenticationError
 from pykclient.implementation import use_compiled
@@ -78,8 +78,6 @@ class TransportLayer(Protocol):
 
 class PlaintextTransportLayer:
     """A plain socket. Thread: io."""
-
-    __slots__ = ("is_connected", "sock")
 
     has_bytes_buffered = False
     wants_write = False
@@ -155,23 +153,12 @@ def write_frame(transport: PlaintextTransportLayer, send: NetworkSend) -> int:
     return written
 
 
-def plain_transport(
-    sock: socket.socket, address: SocketAddress | None, proxy: ProxyConfig | None
-) -> PlaintextTransportLayer:
-    """Return the transport over ``sock`` for a client of ``address``, perhaps through a proxy, or for a server."""
-    if proxy is None or address is None:
-        return PlaintextTransportLayer(sock, is_connected=address is None)
-    return TunnelTransportLayer(sock, proxy, address)
-
-
 class TunnelTransportLayer(PlaintextTransportLayer):
     """A socket to a proxy, which is connected when the proxy has connected to the broker. Thread: io.
 
     The exchange with the proxy is a part of connecting, so ``socket.connection.setup.timeout.ms`` bounds it, and TLS
     and SASL begin after it.
     """
-
-    __slots__ = ("_is_open", "_name", "_output", "_tunnel")
 
     def __init__(self, sock: socket.socket, proxy: ProxyConfig, address: SocketAddress) -> None:
         """Create the transport to ``address`` over a socket that connects to the proxy."""
@@ -283,8 +270,6 @@ class ByteTransport(Protocol):
 class ReadingFrameStream:
     """The part of a ``FrameStream`` over any transport that reads. Thread: io."""
 
-    __slots__ = ("_reader", "_transport")
-
     def __init__(self, transport: ByteTransport, reader: FrameReader) -> None:
         self._transport = transport
         self._reader = reader
@@ -343,8 +328,6 @@ class ReadingFrameStream:
 class TransportFrameStream(ReadingFrameStream):
     """A ``FrameStream`` over a transport without encryption. Thread: io."""
 
-    __slots__ = ("_writer", "ready")
-
     def __init__(self, transport: PlaintextTransportLayer, reader: FrameReader) -> None:
         super().__init__(transport, reader)
         self._writer = transport
@@ -370,6 +353,29 @@ def plaintext_frame_stream(
     pool may be any Python object.
     """
     return TransportFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
+
+
+class Transports:
+    """Creates the transports of one client or server; here, those without encryption. Thread: io."""
+
+    def __init__(self, proxy: ProxyConfig | None = None) -> None:
+        """Create transports that connect through ``proxy`` if there is one."""
+        self._proxy = proxy
+
+    def new_transport(self, sock: socket.socket, address: SocketAddress | None) -> TransportLayer:
+        """Return a transport over ``sock``, as a client of ``address``; without an address, as a server."""
+        return self._plain(sock, address)
+
+    def _plain(self, sock: socket.socket, address: SocketAddress | None) -> PlaintextTransportLayer:
+        if self._proxy is None or address is None:
+            return PlaintextTransportLayer(sock, is_connected=address is None)
+        return TunnelTransportLayer(sock, self._proxy, address)
+
+    def new_stream(
+        self, transport: Any, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
+    ) -> FrameStream:
+        """Return the frames over one of these transports; the parameters are those of ``FrameReader``."""
+        return plaintext_frame_stream(transport, max_receive_size, memory_pool, first_limit)
 
 
 #: The most bytes that one call of a pump receives.
@@ -402,8 +408,6 @@ class BytePump(Protocol):
 
 class SocketPump:
     """A ``BytePump`` that reads nothing ahead. Thread: io."""
-
-    __slots__ = ("_transport", "_view", "ready", "wanted_bytes")
 
     def __init__(self, transport: PlaintextTransportLayer, buffer_size: int = _PUMP_SIZE) -> None:
         self._transport = transport

@@ -46,8 +46,6 @@ _REQUEST_OVERHEAD = 1024
 #: The number of the largest batches of send_batch for which there is memory.
 _ROWS_BATCHES_IN_MEMORY = 16
 
-_BACKOFF_MULTIPLIER = 2
-_BACKOFF_JITTER = 0.2
 
 #: Brokers without this version of the produce request do not support zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -183,7 +181,7 @@ class ProducerComponents:
                 config["transaction.two.phase.commit.enable"],
             ),
             api_versions,
-            ExponentialBackoff(backoff_ms, _BACKOFF_MULTIPLIER, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng),
+            ExponentialBackoff(backoff_ms, config["retry.backoff.max.ms"], rng),
             self.clock,
             self.sender_thread,
         )

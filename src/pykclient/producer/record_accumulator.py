@@ -105,8 +105,6 @@ class PartitionLoad:
 
 T = TypeVar("T")
 
-_BACKOFF_MULTIPLIER = 2
-_BACKOFF_JITTER = 0.2
 
 #: The largest uncompressed size of a batch, unless one record is larger: far below the limit up to which consumers
 #: decompress (max.decompressed.batch.bytes). A batch may also take at most this part of ``buffer.memory``.
@@ -168,9 +166,7 @@ class RecordAccumulator:
             self._queue_of,
             self.waiting,
             buffer_pool,
-            ExponentialBackoff(
-                config.retry_backoff_ms, _BACKOFF_MULTIPLIER, config.retry_backoff_max_ms, _BACKOFF_JITTER, self._rng
-            ),
+            ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng),
             id_manager,
             self.sender_thread,
             row_backlog,

@@ -347,7 +347,7 @@ class _CloudService:
         self._name = name
         self._tokens = tokens
         self._clock = clock
-        self._backoff = ExponentialBackoff(200, 2, _LONGEST_WAIT_MS, 0.2)
+        self._backoff = ExponentialBackoff(200, _LONGEST_WAIT_MS)
         self._opener = opener(clock, ssl.create_default_context)
 
     def send(self, url: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:

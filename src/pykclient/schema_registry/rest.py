@@ -449,9 +449,7 @@ class RestClient:
         self._timeout_s: float = config["timeout"]
         self._max_retries: int = config["max.retries"]
         self._longest_wait_ms: int = config["retries.max.wait.ms"]
-        self._backoff = ExponentialBackoff(
-            config["retries.wait.ms"], 2, config["retries.max.wait.ms"], 0.2, rng or random.Random()
-        )
+        self._backoff = ExponentialBackoff(config["retries.wait.ms"], config["retries.max.wait.ms"], rng)
         renewed_after_fork.add(self)
         self._clock = clock
         self._lock = threading.Lock()  # guards the following

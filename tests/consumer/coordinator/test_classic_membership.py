@@ -36,7 +36,7 @@ def clock() -> MockClock:
 @pytest.fixture
 def membership(clock: MockClock) -> ClassicMembership:
     config = GroupRebalanceConfig("g", session_timeout_ms=300, rebalance_timeout_ms=1_000, heartbeat_interval_ms=100)
-    return ClassicMembership(config, LogContext(), clock, ExponentialBackoff(10, 2, 40, 0.0))
+    return ClassicMembership(config, LogContext(), clock, ExponentialBackoff(10, 40, jitter=0.0))
 
 
 def join(membership: ClassicMembership, generation: Generation = GENERATION) -> None:
@@ -122,7 +122,7 @@ def test_no_signal_is_slept_through(membership: ClassicMembership) -> None:
 
 def test_a_signal_ends_the_wait() -> None:
     config = GroupRebalanceConfig("g")
-    membership = ClassicMembership(config, LogContext(), SYSTEM_CLOCK, ExponentialBackoff(10, 2, 40, 0.0))
+    membership = ClassicMembership(config, LogContext(), SYSTEM_CLOCK, ExponentialBackoff(10, 40, jitter=0.0))
     woken = threading.Event()
 
     def wait() -> None:

@@ -21,7 +21,7 @@ def heartbeat(clock: MockClock) -> Heartbeat:
     config = GroupRebalanceConfig(
         "g", session_timeout_ms=300, rebalance_timeout_ms=900, heartbeat_interval_ms=100, retry_backoff_ms=10
     )
-    return Heartbeat(config, clock, ExponentialBackoff(10, 2, 40, 0.0))
+    return Heartbeat(config, clock, ExponentialBackoff(10, 40, jitter=0.0))
 
 
 def test_a_heartbeat_is_due_after_the_interval(heartbeat: Heartbeat, clock: MockClock) -> None:
@@ -84,4 +84,4 @@ def test_next_event_is_the_earliest_of_three_deadlines(heartbeat: Heartbeat, clo
 def test_the_interval_must_be_shorter_than_the_session() -> None:
     config = GroupRebalanceConfig("g", session_timeout_ms=100, heartbeat_interval_ms=100)
     with pytest.raises(ConfigError, match="must be lower than"):
-        Heartbeat(config, MockClock(), ExponentialBackoff(10, 2, 40, 0.0))
+        Heartbeat(config, MockClock(), ExponentialBackoff(10, 40, jitter=0.0))

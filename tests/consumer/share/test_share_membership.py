@@ -76,7 +76,7 @@ class ShareMember:
         self.metadata = ConsumerMetadata(config, self.subscriptions, log)
         self.learn(TOPIC)
         group = GroupRebalanceConfig("g", rebalance_timeout_ms=POLL_INTERVAL_MS)
-        backoff = ExponentialBackoff(100, 2, 1_000, 0.0, random.Random(1))
+        backoff = ExponentialBackoff(100, 1_000, jitter=0.0)
         self.membership = ConsumerMembership(group, log, self.clock, backoff, random.Random(1))
         metrics = ShareCoordinatorMetrics(Metrics(clock=self.clock), self.membership)
         self.lookup = KnownCoordinator()

@@ -221,10 +221,6 @@ class HeartbeatThreadOwner:
         return True
 
 
-_BACKOFF_EXP_BASE = 2
-_BACKOFF_JITTER = 0.2
-
-
 class ConsumerCoordinator:
     """The group membership of a consumer: its managers, its heartbeat thread, and the application's calls.
 
@@ -251,9 +247,7 @@ class ConsumerCoordinator:
         self._metadata = consumer.metadata
         self._subscriptions = consumer.subscriptions
         self.events = ApplicationEvents()
-        backoff = ExponentialBackoff(
-            config.retry_backoff_ms, _BACKOFF_EXP_BASE, config.retry_backoff_max_ms, _BACKOFF_JITTER, rng
-        )
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.membership, create_member = new_member(config, log_context, clock, backoff, rng)
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
         listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from pykclient.consumer.share.acknowledgements import NodeAcknowledgements
     from pykclient.network.kafka_client import KafkaClient
 
-_BACKOFF_EXP_BASE = 2
-_BACKOFF_JITTER = 0.2
 _sequence = itertools.count(1)
 
 
@@ -100,9 +98,7 @@ class ShareConsumerComponents(CommonComponents):
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
         self._connect(kafka_client, ApiVersions(), fetch_metrics.throttle_time_sensor, rng)
-        backoff = ExponentialBackoff(
-            config["retry.backoff.ms"], _BACKOFF_EXP_BASE, config["retry.backoff.max.ms"], _BACKOFF_JITTER, rng
-        )
+        backoff = ExponentialBackoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng)
         self.coordinator = ShareCoordinator(
             GroupRebalanceConfig.from_consumer_config(self.group_id, config),
             self.log_context,

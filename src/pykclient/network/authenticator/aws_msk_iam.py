@@ -46,8 +46,6 @@ class AwsCredentials(NamedTuple):
 class AwsMskIamSaslClient:
     """An exchange of one signed request. Thread: io."""
 
-    __slots__ = ("_payload", "complete")
-
     def __init__(self, credentials: AwsCredentials, host: str, region: str, time: datetime) -> None:
         self._payload = signed_payload(credentials, host, region, time)
         self.complete = False

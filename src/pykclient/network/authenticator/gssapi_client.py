@@ -42,8 +42,6 @@ def _cache_of(principal: str | None, keytab: str) -> str:
 class GssapiSaslClient:
     """An exchange: the tokens of the security context, then the choice of no security layer. Thread: io."""
 
-    __slots__ = ("_context", "_first", "_is_negotiating", "complete")
-
     def __init__(self, context: Any, first: bytes) -> None:
         self._context = context
         self._first = first

@@ -15,14 +15,24 @@ from pykclient.config import jaas_config
 from pykclient.config.config_def import Password, white_space_remark
 from pykclient.config.jaas_config import JaasEntry, parse_jaas_config
 from pykclient.errors import ConfigError
-from pykclient.network.authenticator import Authenticator, scram
-from pykclient.network.authenticator.aws_msk_iam import MECHANISM as AWS_MSK_IAM
+from pykclient.network.authenticator import Authenticator, Authenticators, scram
+from pykclient.network.authenticator.aws_msk_iam import MECHANISM as AWS_MSK_IAM, credentials_source, new_client
 from pykclient.network.authenticator.oauth_bearer import (
     MECHANISM as OAUTHBEARER,
     BearerToken,
     OAuthBearerSaslClient,
+    checked,
+    file_provider,
+    provider_of,
+    unsecured_provider,
 )
-from pykclient.network.authenticator.sasl_client import PLAIN_MECHANISM as PLAIN, Login, PlainLogin
+from pykclient.network.authenticator.sasl_client import (
+    PLAIN_MECHANISM as PLAIN,
+    Login,
+    PlainLogin,
+    RefreshingLogin,
+    RefreshWindow,
+)
 from pykclient.network.authenticator.sasl_client_authenticator import SaslClientAuthenticator
 from pykclient.network.authenticator.scram import ScramLogin
 from pykclient.network.selectable import SocketAddress
@@ -30,8 +40,6 @@ from pykclient.network.transport_layer import TransportLayer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-    from pykclient.network.authenticator.sasl_client import RefreshWindow
 
 _logger = logging.getLogger(__name__)
 #: The mechanisms that this client knows.
@@ -148,9 +156,6 @@ def _username_and_password(
 
 
 def _aws_msk_iam_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
-    from pykclient.network.authenticator.aws_msk_iam import credentials_source, new_client
-    from pykclient.network.authenticator.sasl_client import RefreshingLogin
-
     unknown = sorted(options.keys() - {"awsProfileName"})
     if unknown:
         raise ConfigError(
@@ -181,9 +186,6 @@ def _gssapi_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Logi
 
 
 def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -> Login:
-    from pykclient.network.authenticator.oauth_bearer import checked
-    from pykclient.network.authenticator.sasl_client import RefreshingLogin
-
     fetch = _token_source(config, options)
     return RefreshingLogin(
         OAUTHBEARER,
@@ -196,8 +198,6 @@ def _oauth_bearer_login(config: Mapping[str, Any], options: Mapping[str, str]) -
 
 def refresh_window(config: Mapping[str, Any]) -> RefreshWindow:
     """Return when to refresh credentials that expire."""
-    from pykclient.network.authenticator.sasl_client import RefreshWindow
-
     prefix = "sasl.login.refresh"
     return RefreshWindow(
         config[f"{prefix}.window.factor"],
@@ -209,8 +209,6 @@ def refresh_window(config: Mapping[str, Any]) -> RefreshWindow:
 
 def _token_source(config: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], BearerToken]:
     """Return the function that gets tokens: the provider, the endpoint, a file, or claims that nobody signs."""
-    from pykclient.network.authenticator.oauth_bearer import file_provider, provider_of, unsecured_provider
-
     provider, url = config["sasl.oauth.token.provider"], config[_ENDPOINT_URL]
     unsecured = unsecured_provider(options, SYSTEM_CLOCK.wall_ms)
     given = [
@@ -390,19 +388,17 @@ def _request_of(
     return credentials.headers, credentials.form
 
 
-class SaslAuthenticators:
+class SaslAuthenticators(Authenticators):
     """Authenticators that share a login. Thread: io."""
 
-    __slots__ = ("_client_id", "_rng", "login")
-
     def __init__(self, login: Login, client_id: str, rng: random.Random | None = None) -> None:
-        self.login = login
+        self.login: Login = login
         self._client_id = client_id
         self._rng = rng or random.Random()
 
     def new_authenticator(
         self,
-        id: str,  # noqa: ARG002 - the seam's signature
+        id: str,  # noqa: ARG002 - the base's signature
         address: SocketAddress | None,
         transport: TransportLayer,  # noqa: ARG002
     ) -> Authenticator:

@@ -86,8 +86,6 @@ def parse_initial_response(message: bytes) -> InitialResponse:
 class OAuthBearerSaslClient:
     """An exchange of one token, or of two if the server describes an error. Thread: io."""
 
-    __slots__ = ("_problem", "_token", "complete")
-
     def __init__(self, token: BearerToken) -> None:
         self._token = token
         self._problem: str | None = None

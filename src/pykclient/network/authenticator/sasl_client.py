@@ -63,8 +63,6 @@ PLAIN_MECHANISM: Final = "PLAIN"
 class PlainSaslClient:
     """An exchange of one token. Thread: io."""
 
-    __slots__ = ("_token", "complete")
-
     def __init__(self, username: str, password: str) -> None:
         self._token = f"\0{username}\0{password}".encode()
         self.complete = False
@@ -79,8 +77,6 @@ class PlainSaslClient:
 
 class PlainLogin:
     """A user name and a password. Thread: any."""
-
-    __slots__ = ("_credentials", "remedy")
 
     mechanism = PLAIN_MECHANISM
 

@@ -9,12 +9,13 @@ from typing import Final, cast
 from pykclient.errors import (
     AuthenticationError,
     IllegalSaslStateError,
-    IllegalStateError,
     ProtocolError,
     SaslAuthenticationError,
     UnsupportedSaslMechanismError,
+    check_move,
     for_code,
 )
+from pykclient.network.authenticator import Authenticator
 from pykclient.network.authenticator.sasl_client import Login, SaslClient
 from pykclient.network.failures import shown_text
 from pykclient.network.frames import Frame
@@ -69,7 +70,7 @@ _REAUTHENTICATION_JITTER: Final = 0.10
 _MOST_SHOWN: Final = 500
 
 
-class SaslClientAuthenticator:
+class SaslClientAuthenticator(Authenticator):
     """An ``Authenticator`` for clients: versions, handshake, then the tokens of a mechanism.
 
     Brokers before 1.0 exchange tokens without headers; the version of their handshake tells. Thread: io.
@@ -92,15 +93,10 @@ class SaslClientAuthenticator:
         self._session_lifetime_ms = 0
         self._is_again = False  # True if the connection was in use, so that responses to its requests may arrive
         self._resume: Callable[[], object] = bool
-        self.reauthenticate_ms: int | None = None
 
     @property
     def complete(self) -> bool:
         return self._state == COMPLETE
-
-    @property
-    def session(self) -> None:
-        return None
 
     def start(self, resume: Callable[[], object]) -> None:
         self._resume = resume
@@ -277,8 +273,7 @@ class SaslClientAuthenticator:
     # --- state -------------------------------------------------------------------------------------------------------
 
     def _move_to(self, state: str) -> None:
-        if state not in MOVES[self._state]:
-            raise IllegalStateError(f"an authentication cannot go from {self._state} to {state}")
+        check_move("an authentication", MOVES, self._state, state)
         self._state = state
 
     def _failed(self, error: AuthenticationError) -> AuthenticationError:

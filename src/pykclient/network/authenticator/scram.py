@@ -195,8 +195,6 @@ _FIRST, _CHALLENGED, _PROVEN, _COMPLETE = "FIRST", "CHALLENGED", "PROVEN", "COMP
 class _User:
     """A user name, a password, and what salts have made of the password. Thread: io."""
 
-    __slots__ = ("_mechanism", "_password", "known", "name")
-
     def __init__(self, mechanism: str, name: str, password: Password) -> None:
         self._mechanism = mechanism
         self._password = password
@@ -216,8 +214,6 @@ class _User:
 
 class ScramLogin:
     """A user name and a password, or a delegation token's id and its HMAC. Thread: io, but for ``set_credentials``."""
-
-    __slots__ = ("_is_token", "_user", "mechanism", "remedy")
 
     def __init__(self, mechanism: str, username: str, password: Password, *, is_token: bool = False) -> None:
         self.mechanism = mechanism
@@ -247,8 +243,6 @@ class ScramLogin:
 
 class ScramSaslClient:
     """An exchange in which each side proves that it knows the password (Java: ScramSaslClient). Thread: io."""
-
-    __slots__ = ("_auth_message", "_first_bare", "_mechanism", "_nonce", "_salt", "_salted", "_state")
 
     def __init__(
         self,

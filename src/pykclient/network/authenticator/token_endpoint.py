@@ -113,8 +113,6 @@ class _HttpsConnection(http.client.HTTPSConnection):
 class Deadline:
     """The time at which a request must be complete."""
 
-    __slots__ = ("_clock", "_due_ms")
-
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
         self.restart(timeout_s)

@@ -406,8 +406,6 @@ class SslFactory:
     logged. Thread: io.
     """
 
-    __slots__ = ("_current", "_files", "_make", "_stamp")
-
     def __init__(self, make: Callable[[], ContextSettings], files: Iterable[str]) -> None:
         """Make the context.
 

@@ -21,8 +21,8 @@ from pykclient.network.transport_layer import (
     FrameStream,
     PlaintextTransportLayer,
     ReadingFrameStream,
+    Transports,
     byte_pump,
-    plain_transport,
 )
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.api_versions import ApiVersionsRequest
@@ -41,8 +41,6 @@ class SslEngine:
 
     After each step, ``output`` has the bytes to send to the peer. Thread: owner.
     """
-
-    __slots__ = ("_incoming", "_may_have_more", "_outgoing", "_tls", "is_complete")
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
         """Create the client's side for a server's host name, or the server's side if that is None."""
@@ -170,8 +168,6 @@ _LARGEST_BYTES: Final = 64 * 1024
 class ProbedPeers:
     """The peers that a client has probed for plaintext. Each is probed at most once. Thread: io."""
 
-    __slots__ = ("_asked", "_to_ask")
-
     def __init__(self) -> None:
         self._to_ask: set[str] = set()
         self._asked: set[str] = set()
@@ -197,8 +193,6 @@ class ProbedPeers:
 class Answer:
     """The first bytes of the answer. Thread: io."""
 
-    __slots__ = ("_bytes",)
-
     def __init__(self) -> None:
         self._bytes = b""
 
@@ -222,8 +216,6 @@ class Answer:
 
 class SslFrameStream(ReadingFrameStream):
     """A ``FrameStream`` over TLS. Thread: io."""
-
-    __slots__ = ("_tls",)
 
     def __init__(self, transport: SslTransportLayer, reader: FrameReader) -> None:
         super().__init__(transport, reader)
@@ -516,15 +508,13 @@ class SslTransportLayer:
         self._plain.close()
 
 
-class SslTransports:
-    """Creates transports with TLS (implements channel_builders.Transports). Thread: io."""
-
-    __slots__ = ("_factory", "_probed", "_proxy")
+class SslTransports(Transports):
+    """Creates transports with TLS. Thread: io."""
 
     def __init__(self, factory: SslFactory, proxy: ProxyConfig | None = None) -> None:
+        super().__init__(proxy)
         self._factory = factory
         self._probed = ProbedPeers()
-        self._proxy = proxy
 
     @classmethod
     def of_client(cls, config: Mapping[str, Any], proxy: ProxyConfig | None = None) -> Self:
@@ -551,17 +541,14 @@ class SslTransports:
             engine = SslEngine(settings.context, host)
         except (ssl.SSLError, ValueError) as error:  # such as a host name that is no name
             raise OSError(f"TLS with {peer} cannot begin: {error}") from error
-        plain = plain_transport(sock, address, self._proxy)
+        plain = self._plain(sock, address)
         probed = None if address is None else self._probed
         return SslTransportLayer(plain, byte_pump(plain), engine, peer, host, settings.allowed_ciphers, probed)
 
     def new_stream(
-        self, transport: SslTransportLayer, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
+        self, transport: Any, max_receive_size: int, memory_pool: MemoryPool, first_limit: int | None
     ) -> FrameStream:
         return SslFrameStream(transport, FrameReader(max_receive_size, memory_pool, first_limit))
-
-    def close(self) -> None:
-        """Do nothing, as the context has no resources."""
 
 
 def _certificate_name(host: str) -> str:

@@ -6,20 +6,13 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
-from pykclient.network.authenticator import Authenticator, PlaintextAuthenticator
-from pykclient.network.channel_builders import (
-    Authenticators,
-    ChannelBuilder,
-    DefaultChannelBuilder,
-    NoAuthenticators,
-    PlaintextTransports,
-    Transports,
-)
+from pykclient.network.authenticator import Authenticator, Authenticators
+from pykclient.network.channel_builders import ChannelBuilder
 from pykclient.network.frames import MemoryPool
 from pykclient.network.kafka_channel import KafkaChannel
 from pykclient.network.selectable import SocketAddress
 from pykclient.network.tls.ssl_transport_layer import SslTransportLayer
-from pykclient.network.transport_layer import TransportLayer
+from pykclient.network.transport_layer import TransportLayer, Transports
 from pykclient.testing.config import ClusterConfig
 from pykclient.testing.delegation_tokens import DelegationTokens
 from pykclient.testing.event_loop import EventLoop
@@ -33,7 +26,7 @@ from pykclient.testing.standard_authorizer import SslPrincipalMapper, SslSession
 _OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
-class ListenerChannelBuilder:
+class ListenerChannelBuilder(ChannelBuilder):
     """A ``ChannelBuilder`` for connections that any of a cluster's listeners have accepted. Thread: loop."""
 
     def __init__(
@@ -70,13 +63,13 @@ class ListenerChannelBuilder:
 def _builder(
     security: Security, config: ClusterConfig, loop: EventLoop, tokens: Callable[[], DelegationTokens | None]
 ) -> ChannelBuilder:
-    authenticators: Authenticators = NoAuthenticators()
+    authenticators = Authenticators()
     if security.uses_sasl:
         authenticators = _by_sasl(security, config, loop, tokens)
     elif security.has_principals:
         authenticators = _by_certificate(config)
-    transports = _tls(security, config) if security.uses_tls else PlaintextTransports()
-    return DefaultChannelBuilder(transports, authenticators)
+    transports = _tls(security, config) if security.uses_tls else Transports()
+    return ChannelBuilder(transports, authenticators)
 
 
 def _tls(security: Security, config: ClusterConfig) -> Transports:
@@ -91,7 +84,7 @@ def _tls(security: Security, config: ClusterConfig) -> Transports:
     return SslTransports.of_server(server_context(store, security.authority.certificate_pem, security.client_auth))
 
 
-class SslServerAuthenticator(PlaintextAuthenticator):
+class SslServerAuthenticator(Authenticator):
     """Identifies a client by its certificate, which the handshake has verified. Thread: loop."""
 
     def __init__(self, session: SslSession) -> None:
@@ -102,7 +95,7 @@ class SslServerAuthenticator(PlaintextAuthenticator):
         return self._session
 
 
-class _ServerAuthenticators:
+class _ServerAuthenticators(Authenticators):
     """Authenticators for the connections of one listener. Thread: loop."""
 
     def __init__(self, new: Callable[[TransportLayer], Authenticator]) -> None:
@@ -110,14 +103,11 @@ class _ServerAuthenticators:
 
     def new_authenticator(
         self,
-        id: str,  # noqa: ARG002 - the seam's signature
+        id: str,  # noqa: ARG002 - the base's signature
         address: SocketAddress | None,  # noqa: ARG002
         transport: TransportLayer,
     ) -> Authenticator:
         return self._new(transport)
-
-    def close(self) -> None:
-        """Do nothing, as there are no resources."""
 
 
 def _by_certificate(config: ClusterConfig) -> _ServerAuthenticators:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pykclient import errors
-from pykclient.network.authenticator import oauth_bearer, sasl_client, scram
+from pykclient.network.authenticator import Authenticator, oauth_bearer, sasl_client, scram
 from pykclient.network.authenticator.scram import ClientFirst, ScramCredential
 from pykclient.network.frames import Frame
 from pykclient.protocol.api_keys import ApiKeys
@@ -237,8 +237,8 @@ _MOST_BYTES: Final = 524_288
 _LONGEST_SESSION_MS: Final = 1 << 53
 
 
-class SaslServerAuthenticator:
-    """An ``Authenticator`` for brokers. Thread: loop."""
+class SaslServerAuthenticator(Authenticator):
+    """An ``Authenticator`` for brokers: the client decides when to authenticate again. Thread: loop."""
 
     def __init__(
         self,
@@ -271,25 +271,15 @@ class SaslServerAuthenticator:
         return self._state == COMPLETE
 
     @property
-    def reauthenticate_ms(self) -> int | None:
-        return None  # the client decides
-
-    @property
     def session(self) -> SaslServerAuthenticator:
         return self
 
-    def start(self, resume: Callable[[], object]) -> None:
-        """Do nothing, as it never waits."""
-
-    def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:  # noqa: ARG002 - the seam's signature
+    def next_frame(self, now_ms: int) -> Sequence[BytesLike] | None:  # noqa: ARG002 - the base's signature
         return self._frames.pop(0) if self._frames else None
 
     def begin_reauthentication(self) -> None:
         self._move_to(HANDSHAKE)
         self.expiry_ms = None
-
-    def close(self) -> None:
-        """Do nothing, as there are no resources."""
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
