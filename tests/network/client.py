@@ -24,7 +24,7 @@ class Client:
         self.metrics = Metrics()
         self.api_versions = ApiVersions()
         self.metadata = Metadata(100, 1_000, 300_000, LogContext())
-        self.metadata.bootstrap(parse_and_validate_addresses(settings.get_list("bootstrap.servers")))
+        self.metadata.bootstrap(parse_and_validate_addresses(settings["bootstrap.servers"]))
         self.network: NetworkClient = create_network_client(
             settings, "test", self.metrics, "test", LogContext(), self.api_versions, self.metadata, 5
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pykclient.argument_values import shown
-from pykclient.config.config_def import METRICS_CONTEXT_PREFIX, ConfigDef, Password, load
+from pykclient.config.config_def import METRICS_CONTEXT_PREFIX, ConfigDef, load
 from pykclient.config.validators import looks_like_addresses
 from pykclient.errors import ConfigError
 
@@ -87,12 +87,6 @@ class AbstractConfig(Mapping[str, Any]):
             raise TypeError(f"{name} is not an integer")
         return value
 
-    def get_float(self, name: str) -> float:
-        value = self[name]
-        if not isinstance(value, (float, int)) or isinstance(value, bool):
-            raise TypeError(f"{name} is not a number")
-        return float(value)
-
     def get_bool(self, name: str) -> bool:
         value = self[name]
         if not isinstance(value, bool):
@@ -103,23 +97,11 @@ class AbstractConfig(Mapping[str, Any]):
         """Return a string.
 
         Raises:
-            TypeError: the value is None (see ``get_optional_str``).
+            TypeError: the value is None.
         """
         value = self[name]
         if not isinstance(value, str):
             raise TypeError(f"{name} is not a string")
-        return value
-
-    def get_optional_str(self, name: str) -> str | None:
-        return None if self[name] is None else self.get_str(name)
-
-    def get_list(self, name: str) -> list[Any]:
-        return list(self[name])
-
-    def get_password(self, name: str) -> Password | None:
-        value = self[name]
-        if value is not None and not isinstance(value, Password):
-            raise TypeError(f"{name} is not a password")
         return value
 
     def configured_instance(self, name: str, base: type | None = None) -> Any:

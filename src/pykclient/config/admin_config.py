@@ -12,43 +12,32 @@ from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import ValidList, between
 from pykclient.errors import ConfigError
 
+# fmt: off
 _KEYS = (
     shared.bootstrap_servers(default=()),
-    ConfigKey(
-        "bootstrap.controllers",
-        Type.LIST,
-        (),
-        HIGH,
+    ConfigKey("bootstrap.controllers", Type.LIST, (), HIGH,
         "Addresses of controllers to connect to instead of brokers, as host:port (KIP-919). This key and "
-        "bootstrap.servers exclude each other. Controllers serve fewer calls than brokers.",
-        ValidList(),
-    ),
+        "bootstrap.servers exclude each other. Controllers serve fewer calls than brokers.", ValidList()),
     shared.client_id(MEDIUM),
     shared.connections_max_idle_ms(300_000),
     shared.DEFAULT_API_TIMEOUT_MS,
     shared.enable_metrics_push(False),
-    ConfigKey(
-        "retries",
-        Type.INT,
-        INT_MAX,
-        LOW,
+    ConfigKey("retries", Type.INT, INT_MAX, LOW,
         "The maximum number of retries of a call after transient errors. Prefer the call's timeout to limit them.",
-        between(0, INT_MAX),
-    ),
+        between(0, INT_MAX)),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
 )
+# fmt: on
 
 
+# fmt: off
 _KAFKA_PYTHON_KEYS = (
     *shared.KAFKA_PYTHON_KEYS,
-    ForeignKey(
-        "max.in.flight.requests.per.connection",
-        "a broker handles the requests of a connection one after another",
-        harmless=(None, 5),
-        ignored=True,
-    ),
+    ForeignKey("max.in.flight.requests.per.connection",
+        "a broker handles the requests of a connection one after another", harmless=(None, 5), ignored=True),
 )
+# fmt: on
 
 
 class AdminClientConfig(AbstractConfig):

@@ -89,89 +89,6 @@ def enable_metrics_push(default: bool) -> ConfigKey:
 
 # --- keys that are the same for all -----------------------------------------------------------------------------------
 
-CLIENT_DNS_LOOKUP = ConfigKey(
-    "client.dns.lookup",
-    Type.STRING,
-    "use_all_dns_ips",
-    MEDIUM,
-    "The treatment of host names with several addresses. use_all_dns_ips tries each address in turn. "
-    "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by its canonical names.",
-    ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-)
-METADATA_MAX_AGE_MS = ConfigKey(
-    "metadata.max.age.ms",
-    Type.LONG,
-    300_000,
-    LOW,
-    "The age at which metadata is refreshed even without errors, to discover new brokers and partitions.",
-    at_least(0),
-)
-RECEIVE_BUFFER_BYTES = ConfigKey(
-    "receive.buffer.bytes",
-    Type.INT,
-    -1,
-    MEDIUM,
-    "The size of the socket's receive buffer (SO_RCVBUF). -1, the default, leaves it to the operating system, which "
-    "adapts it to the connection. Java's defaults, 64 KiB for a consumer and 32 KiB for a producer, stop it from "
-    "doing so, and make reading up to half as expensive again.",
-    at_least(-1),
-    convert=none_means(-1),
-)
-SEND_BUFFER_BYTES = ConfigKey(
-    "send.buffer.bytes",
-    Type.INT,
-    -1,
-    MEDIUM,
-    "The size of the socket's send buffer (SO_SNDBUF). -1, the default, leaves it to the operating system, which "
-    "adapts it to the connection. Java's default is 128 KiB.",
-    at_least(-1),
-    convert=none_means(-1),
-)
-RECONNECT_BACKOFF_MS = ConfigKey(
-    "reconnect.backoff.ms",
-    Type.LONG,
-    50,
-    LOW,
-    "The backoff before reconnecting to a broker after a failure. It doubles with every consecutive failure, "
-    "up to reconnect.backoff.max.ms, with a jitter of 20 percent.",
-    at_least(0),
-)
-RECONNECT_BACKOFF_MAX_MS = ConfigKey(
-    "reconnect.backoff.max.ms",
-    Type.LONG,
-    1_000,
-    LOW,
-    "The maximum backoff between attempts to connect to a broker. If only reconnect.backoff.ms is set, this "
-    "has the same value, so the backoff is constant.",
-    at_least(0),
-)
-RETRY_BACKOFF_MS = ConfigKey(
-    "retry.backoff.ms",
-    Type.LONG,
-    100,
-    LOW,
-    "The backoff before retrying a failed request. It doubles with every consecutive failure, up to "
-    "retry.backoff.max.ms, with a jitter of 20 percent (KIP-580).",
-    at_least(0),
-)
-RETRY_BACKOFF_MAX_MS = ConfigKey(
-    "retry.backoff.max.ms",
-    Type.LONG,
-    1_000,
-    LOW,
-    "The maximum backoff between attempts of a request. If it is below retry.backoff.ms, the backoff has this "
-    "value from the start.",
-    at_least(0),
-)
-REQUEST_TIMEOUT_MS = ConfigKey(
-    "request.timeout.ms",
-    Type.INT,
-    30_000,
-    MEDIUM,
-    "The maximum time to wait for the response to one request. After that the client closes the connection, "
-    "and retries the request if possible.",
-    at_least(0),
-)
 DEFAULT_API_TIMEOUT_MS = ConfigKey(
     "default.api.timeout.ms",
     Type.INT,
@@ -181,126 +98,72 @@ DEFAULT_API_TIMEOUT_MS = ConfigKey(
     "request.timeout.ms, and is raised to that if it is not set.",
     at_least(0),
 )
-SOCKET_CONNECTION_SETUP_TIMEOUT_MS = ConfigKey(
-    "socket.connection.setup.timeout.ms",
-    Type.LONG,
-    10_000,
-    MEDIUM,
-    "The maximum time to establish a connection. It doubles with every consecutive failure.",
-)
-SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = ConfigKey(
-    "socket.connection.setup.timeout.max.ms",
-    Type.LONG,
-    30_000,
-    MEDIUM,
-    "The maximum to which socket.connection.setup.timeout.ms grows.",
-)
-METRICS_SAMPLE_WINDOW_MS = ConfigKey(
-    "metrics.sample.window.ms",
-    Type.LONG,
-    30_000,
-    LOW,
-    "The length of one sample window of rates and averages.",
-    at_least(0),
-)
-METRICS_NUM_SAMPLES = ConfigKey(
-    "metrics.num.samples",
-    Type.INT,
-    2,
-    LOW,
-    "The number of samples from which rates and averages are computed.",
-    at_least(1),
-)
-METRICS_RECORDING_LEVEL = ConfigKey(
-    "metrics.recording.level",
-    Type.STRING,
-    "INFO",
-    LOW,
-    "The most detailed level of metrics to record.",
-    ValidString("INFO", "DEBUG", "TRACE"),
-)
-METRIC_REPORTERS = ConfigKey(
-    "metric.reporters",
-    Type.LIST,
-    (JMX_REPORTER,),
-    LOW,
-    "Reporters that are notified of every metric (pykclient.metrics.MetricsReporter), as objects, classes or "
-    "dotted names of classes. Java's JMX reporter is in the default, as in Java, but has no effect, because "
-    "Python has no JMX.",
-    ValidList(),
-)
-METADATA_RECOVERY_STRATEGY = ConfigKey(
-    "metadata.recovery.strategy",
-    Type.STRING,
-    "rebootstrap",
-    LOW,
-    "What to do when no known broker is reachable. rebootstrap starts again from bootstrap.servers (KIP-899, "
-    "KIP-1102); none keeps trying the known brokers.",
-    CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
-    convert=lower,
-)
-METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS = ConfigKey(
-    "metadata.recovery.rebootstrap.trigger.ms",
-    Type.LONG,
-    300_000,
-    LOW,
-    "With metadata.recovery.strategy=rebootstrap: how long metadata may be unavailable before the client "
-    "starts again from bootstrap.servers.",
-    at_least(0),
-)
-RECEIVE_MESSAGE_MAX_BYTES = ConfigKey(
-    "receive.message.max.bytes",
-    Type.INT,
-    INT_MAX,
-    LOW,
-    "The maximum size of a broker's response. A larger one closes the connection. Java's client has no such "
-    "key and no limit.",
-    at_least(1_000),
-    extension=True,
-)
-CONFIG_PROVIDERS = ConfigKey(
-    "config.providers",
-    Type.LIST,
-    (),
-    LOW,
-    "Names of providers that resolve placeholders in other values.",
-    ValidList(),
-    unsupported="resolve placeholders before you pass the configuration",
-)
 
-PROXY_URL = ConfigKey(
-    "proxy.url",
-    Type.PASSWORD,
-    None,
-    LOW,
-    "The proxy through which the client connects to all brokers: socks5://host:port, or http://host:port for one with "
-    "CONNECT, with user:password@ before the host if the proxy wants that. The proxy looks up the brokers' names. "
-    "Needs pykclient[proxy]. kafka-python has this key; Java's client does not.",
-    extension=True,
-)
 
+# fmt: off
 NETWORK_KEYS = (
-    PROXY_URL,
-    CLIENT_DNS_LOOKUP,
-    METADATA_MAX_AGE_MS,
-    RECEIVE_BUFFER_BYTES,
-    SEND_BUFFER_BYTES,
-    RECONNECT_BACKOFF_MS,
-    RECONNECT_BACKOFF_MAX_MS,
-    RETRY_BACKOFF_MS,
-    RETRY_BACKOFF_MAX_MS,
-    REQUEST_TIMEOUT_MS,
-    SOCKET_CONNECTION_SETUP_TIMEOUT_MS,
-    SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS,
-    METRICS_SAMPLE_WINDOW_MS,
-    METRICS_NUM_SAMPLES,
-    METRICS_RECORDING_LEVEL,
-    METRIC_REPORTERS,
-    METADATA_RECOVERY_STRATEGY,
-    METADATA_RECOVERY_REBOOTSTRAP_TRIGGER_MS,
-    RECEIVE_MESSAGE_MAX_BYTES,
-    CONFIG_PROVIDERS,
+    ConfigKey("proxy.url", Type.PASSWORD, None, LOW,
+        "The proxy through which the client connects to all brokers: socks5://host:port, or http://host:port for one "
+        "with CONNECT, with user:password@ before the host if the proxy wants that. The proxy looks up the brokers' "
+        "names. Needs pykclient[proxy]. kafka-python has this key; Java's client does not.", extension=True),
+    ConfigKey("client.dns.lookup", Type.STRING, "use_all_dns_ips", MEDIUM,
+        "The treatment of host names with several addresses. use_all_dns_ips tries each address in turn. "
+        "resolve_canonical_bootstrap_servers_only replaces each bootstrap address by its canonical names.",
+        ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+    ConfigKey("metadata.max.age.ms", Type.LONG, 300_000, LOW,
+        "The age at which metadata is refreshed even without errors, to discover new brokers and partitions.",
+        at_least(0)),
+    ConfigKey("receive.buffer.bytes", Type.INT, -1, MEDIUM,
+        "The size of the socket's receive buffer (SO_RCVBUF). -1, the default, leaves it to the operating system, "
+        "which adapts it to the connection. Java's defaults, 64 KiB for a consumer and 32 KiB for a producer, stop it "
+        "from doing so, and make reading up to half as expensive again.", at_least(-1), convert=none_means(-1)),
+    ConfigKey("send.buffer.bytes", Type.INT, -1, MEDIUM,
+        "The size of the socket's send buffer (SO_SNDBUF). -1, the default, leaves it to the operating system, which "
+        "adapts it to the connection. Java's default is 128 KiB.", at_least(-1), convert=none_means(-1)),
+    ConfigKey("reconnect.backoff.ms", Type.LONG, 50, LOW,
+        "The backoff before reconnecting to a broker after a failure. It doubles with every consecutive failure, up to "
+        "reconnect.backoff.max.ms, with a jitter of 20 percent.", at_least(0)),
+    ConfigKey("reconnect.backoff.max.ms", Type.LONG, 1_000, LOW,
+        "The maximum backoff between attempts to connect to a broker. If only reconnect.backoff.ms is set, this has "
+        "the same value, so the backoff is constant.", at_least(0)),
+    ConfigKey("retry.backoff.ms", Type.LONG, 100, LOW,
+        "The backoff before retrying a failed request. It doubles with every consecutive failure, up to "
+        "retry.backoff.max.ms, with a jitter of 20 percent (KIP-580).", at_least(0)),
+    ConfigKey("retry.backoff.max.ms", Type.LONG, 1_000, LOW,
+        "The maximum backoff between attempts of a request. If it is below retry.backoff.ms, the backoff has this "
+        "value from the start.", at_least(0)),
+    ConfigKey("request.timeout.ms", Type.INT, 30_000, MEDIUM,
+        "The maximum time to wait for the response to one request. After that the client closes the connection, and "
+        "retries the request if possible.", at_least(0)),
+    ConfigKey("socket.connection.setup.timeout.ms", Type.LONG, 10_000, MEDIUM,
+        "The maximum time to establish a connection. It doubles with every consecutive failure."),
+    ConfigKey("socket.connection.setup.timeout.max.ms", Type.LONG, 30_000, MEDIUM,
+        "The maximum to which socket.connection.setup.timeout.ms grows."),
+    ConfigKey("metrics.sample.window.ms", Type.LONG, 30_000, LOW,
+        "The length of one sample window of rates and averages.", at_least(0)),
+    ConfigKey("metrics.num.samples", Type.INT, 2, LOW,
+        "The number of samples from which rates and averages are computed.", at_least(1)),
+    ConfigKey("metrics.recording.level", Type.STRING, "INFO", LOW,
+        "The most detailed level of metrics to record.", ValidString("INFO", "DEBUG", "TRACE")),
+    ConfigKey("metric.reporters", Type.LIST, (JMX_REPORTER,), LOW,
+        "Reporters that are notified of every metric (pykclient.metrics.MetricsReporter), as objects, classes or "
+        "dotted names of classes. Java's JMX reporter is in the default, as in Java, but has no effect, because Python "
+        "has no JMX.", ValidList()),
+    ConfigKey("metadata.recovery.strategy", Type.STRING, "rebootstrap", LOW,
+        "What to do when no known broker is reachable. rebootstrap starts again from bootstrap.servers (KIP-899, "
+        "KIP-1102); none keeps trying the known brokers.",
+        CaseInsensitiveValidString("REBOOTSTRAP", "NONE"), convert=lower),
+    ConfigKey("metadata.recovery.rebootstrap.trigger.ms", Type.LONG, 300_000, LOW,
+        "With metadata.recovery.strategy=rebootstrap: how long metadata may be unavailable before the client starts "
+        "again from bootstrap.servers.", at_least(0)),
+    ConfigKey("receive.message.max.bytes", Type.INT, INT_MAX, LOW,
+        "The maximum size of a broker's response. A larger one closes the connection. Java's client has no such key "
+        "and no limit.", at_least(1_000), extension=True),
+    ConfigKey("config.providers", Type.LIST, (), LOW,
+        "Names of providers that resolve placeholders in other values.",
+        ValidList(), unsupported="resolve placeholders before you pass the configuration"),
 )
+# fmt: on
 
 # --- keys of kafka-python that are not Kafka's ------------------------------------------------------------------------
 
@@ -308,29 +171,24 @@ _OWN_NETWORK = "the network client cannot be replaced"
 #: What ``config["api_version"]`` is, by which programs choose what they use: the newest release that the client knows.
 _KAFKA_VERSION = (4, 3)
 
+# fmt: off
 KAFKA_PYTHON_KEYS = (
-    ForeignKey(
-        "api.version", "the client negotiates versions with every broker", ignored=True, own_value=_KAFKA_VERSION
-    ),
+    ForeignKey("api.version",
+        "the client negotiates versions with every broker", ignored=True, own_value=_KAFKA_VERSION),
     ForeignKey("api.version.auto.timeout.ms", "the client negotiates versions with every broker", ignored=True),
-    ForeignKey(
-        "bootstrap.timeout.ms",
+    ForeignKey("bootstrap.timeout.ms",
         "creating a client never waits for the cluster; its calls do, each with its own timeout",
-        harmless=(None, 30_000),
-        ignored=True,
-    ),
-    ForeignKey(
-        "socket.options",
+        harmless=(None, 30_000), ignored=True),
+    ForeignKey("socket.options",
         "the socket options are fixed (TCP_NODELAY and keep-alive); set buffer sizes with send_buffer_bytes and "
-        "receive_buffer_bytes",
-        harmless=(None, [], [(6, 1, 1)]),
-    ),
+        "receive_buffer_bytes", harmless=(None, [], [(6, 1, 1)])),
     ForeignKey("selector", "the client uses the machine's best selector", ignored=True),
     ForeignKey("metrics.enabled", "metrics are always recorded", harmless=(None, True), ignored=True),
     ForeignKey("kafka.client", _OWN_NETWORK),
     ForeignKey("net", _OWN_NETWORK),
     ForeignKey("socks5.proxy", "use proxy.url, with the same URL"),
 )
+# fmt: on
 
 # --- rules that span keys --------------------------------------------------------------------------------------------
 

@@ -98,286 +98,116 @@ def _acquire_mode(value: Any) -> str | None:
     return "must be batch_optimized or record_limit"
 
 
+# fmt: off
 _KEYS = (
     shared.bootstrap_servers(),
-    ConfigKey(
-        "allow.auto.create.topics",
-        Type.BOOLEAN,
-        True,
-        MEDIUM,
-        "If true, subscribing to a missing topic creates it, provided that the brokers allow it.",
-    ),
-    ConfigKey(
-        "auto.commit.interval.ms",
-        Type.INT,
-        5_000,
-        LOW,
-        "The interval of automatic commits.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "auto.offset.reset",
-        Type.STRING,
-        "latest",
-        MEDIUM,
+    ConfigKey("allow.auto.create.topics", Type.BOOLEAN, True, MEDIUM,
+        "If true, subscribing to a missing topic creates it, provided that the brokers allow it."),
+    ConfigKey("auto.commit.interval.ms", Type.INT, 5_000, LOW, "The interval of automatic commits.", at_least(0)),
+    ConfigKey("auto.offset.reset", Type.STRING, "latest", MEDIUM,
         "Where to start in a partition without a valid committed offset: latest, earliest, a duration ago "
         "(by_duration:P7D, KIP-1106), or none, which raises NoOffsetForPartitionError.",
-        Lambda(_offset_reset, "[latest, earliest, none, by_duration:PnDTnHnMn.nS]"),
-        convert=_offset_reset_name,
-    ),
-    ConfigKey(
-        "check.crcs",
-        Type.BOOLEAN,
-        True,
-        LOW,
-        "If true, the checksum of every batch is verified. This costs little.",
-    ),
+        Lambda(_offset_reset, "[latest, earliest, none, by_duration:PnDTnHnMn.nS]"), convert=_offset_reset_name),
+    ConfigKey("check.crcs", Type.BOOLEAN, True, LOW,
+        "If true, the checksum of every batch is verified. This costs little."),
     shared.client_id(LOW),
-    ConfigKey(
-        "client.rack",
-        Type.STRING,
-        "",
-        LOW,
+    ConfigKey("client.rack", Type.STRING, "", LOW,
         "The rack of this consumer. Brokers may direct it to a replica in the same broker.rack (KIP-392), and "
-        "assignors prefer partitions with such replicas (KIP-881).",
-        convert=none_means(""),
-    ),
+        "assignors prefer partitions with such replicas (KIP-881).", convert=none_means("")),
     shared.connections_max_idle_ms(540_000),
     shared.DEFAULT_API_TIMEOUT_MS,
-    ConfigKey(
-        "enable.auto.commit",
-        Type.BOOLEAN,
-        True,
-        MEDIUM,
-        "If true, poll() and close() commit positions automatically. Without a group.id, the default is false.",
-    ),
+    ConfigKey("enable.auto.commit", Type.BOOLEAN, True, MEDIUM,
+        "If true, poll() and close() commit positions automatically. Without a group.id, the default is false."),
     shared.enable_metrics_push(True),
-    ConfigKey(
-        "exclude.internal.topics",
-        Type.BOOLEAN,
-        True,
-        MEDIUM,
-        "If true, patterns do not match internal topics such as __consumer_offsets.",
-    ),
-    ConfigKey(
-        "fetch.max.bytes",
-        Type.INT,
-        52_428_800,
-        MEDIUM,
+    ConfigKey("exclude.internal.topics", Type.BOOLEAN, True, MEDIUM,
+        "If true, patterns do not match internal topics such as __consumer_offsets."),
+    ConfigKey("fetch.max.bytes", Type.INT, 52_428_800, MEDIUM,
         "The approximate maximum size of a fetch response. The first batch is returned even if it is larger.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "fetch.max.wait.ms",
-        Type.INT,
-        500,
-        LOW,
-        "The maximum time that a broker waits for fetch.min.bytes before it responds to a fetch.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "fetch.min.bytes",
-        Type.INT,
-        1,
-        HIGH,
+        at_least(0)),
+    ConfigKey("fetch.max.wait.ms", Type.INT, 500, LOW,
+        "The maximum time that a broker waits for fetch.min.bytes before it responds to a fetch.", at_least(0)),
+    ConfigKey("fetch.min.bytes", Type.INT, 1, HIGH,
         "The minimum amount of data for a fetch response. Higher values mean fewer requests and more latency.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "group.id",
-        Type.STRING,
-        None,
-        HIGH,
-        "The name of the consumer group. Commits need it.",
-    ),
-    ConfigKey(
-        "group.instance.id",
-        Type.STRING,
-        None,
-        MEDIUM,
+        at_least(0)),
+    ConfigKey("group.id", Type.STRING, None, HIGH, "The name of the consumer group. Commits need it."),
+    ConfigKey("group.instance.id", Type.STRING, None, MEDIUM,
         "A name that makes this consumer a static member, which keeps its partitions if it returns within "
-        "session.timeout.ms (KIP-345). It must be unique in the group.",
-        NonEmptyString(),
-    ),
-    ConfigKey(
-        "group.protocol",
-        Type.STRING,
-        "classic",
-        HIGH,
+        "session.timeout.ms (KIP-345). It must be unique in the group.", NonEmptyString()),
+    ConfigKey("group.protocol", Type.STRING, "classic", HIGH,
         "The group protocol: with classic, a member assigns partitions; with consumer, the broker does (KIP-848).",
-        CaseInsensitiveValidString("CONSUMER", "CLASSIC"),
-        convert=lower,
-    ),
-    ConfigKey(
-        "group.remote.assignor",
-        Type.STRING,
-        None,
-        MEDIUM,
+        CaseInsensitiveValidString("CONSUMER", "CLASSIC"), convert=lower),
+    ConfigKey("group.remote.assignor", Type.STRING, None, MEDIUM,
         "The assignor of the brokers that the group uses with group.protocol=consumer, such as uniform or range. By "
-        "default the brokers choose it (group.consumer.assignors).",
-    ),
-    ConfigKey(
-        "heartbeat.interval.ms",
-        Type.INT,
-        3_000,
-        HIGH,
-        "The interval of heartbeats to the group coordinator. It must be lower than session.timeout.ms, typically "
-        "a third of it.",
-    ),
-    ConfigKey(
-        "interceptor.classes",
-        Type.LIST,
-        (),
-        LOW,
-        "Interceptors, as objects, classes or dotted names of classes. They see records before poll() returns "
-        "them, may change them, and see commits.",
-        ValidList(),
-    ),
-    ConfigKey(
-        "internal.throw.on.fetch.stable.offset.unsupported",
-        Type.BOOLEAN,
-        False,
-        LOW,
+        "default the brokers choose it (group.consumer.assignors)."),
+    ConfigKey("heartbeat.interval.ms", Type.INT, 3_000, HIGH,
+        "The interval of heartbeats to the group coordinator. It must be lower than session.timeout.ms, typically a "
+        "third of it."),
+    ConfigKey("interceptor.classes", Type.LIST, (), LOW,
+        "Interceptors, as objects, classes or dotted names of classes. They see records before poll() returns them, "
+        "may change them, and see commits.", ValidList()),
+    ConfigKey("internal.throw.on.fetch.stable.offset.unsupported", Type.BOOLEAN, False, LOW,
         "If true, brokers that do not support stable offsets cause an error. For internal use by Kafka.",
-        unsupported="it is internal to Kafka Streams",
-    ),
-    ConfigKey(
-        "isolation.level",
-        Type.STRING,
-        "read_uncommitted",
-        MEDIUM,
+        unsupported="it is internal to Kafka Streams"),
+    ConfigKey("isolation.level", Type.STRING, "read_uncommitted", MEDIUM,
         "read_committed skips records of aborted transactions, and stops before open ones until they end. "
         "read_uncommitted returns all records.",
-        ValidString("read_committed", "read_uncommitted"),
-        convert=_isolation_level,
-    ),
-    ConfigKey(
-        "key.deserializer",
-        Type.CLASS,
-        None,
-        HIGH,
-        "The deserializer of keys: a pykclient.serialization.Deserializer, its class, a callable from bytes to "
-        "key, or the dotted name of one. None passes bytes through.",
-        convert=serialization_class,
-    ),
-    ConfigKey(
-        "value.deserializer",
-        Type.CLASS,
-        None,
-        HIGH,
-        "The deserializer of values, in the same form as key.deserializer.",
-        convert=serialization_class,
-    ),
-    ConfigKey(
-        "max.partition.fetch.bytes",
-        Type.INT,
-        1_048_576,
-        HIGH,
-        "The approximate maximum size of one partition's part of a fetch response. The first batch is returned "
-        "even if it is larger.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "max.poll.interval.ms",
-        Type.INT,
-        300_000,
-        MEDIUM,
+        ValidString("read_committed", "read_uncommitted"), convert=_isolation_level),
+    ConfigKey("key.deserializer", Type.CLASS, None, HIGH,
+        "The deserializer of keys: a pykclient.serialization.Deserializer, its class, a callable from bytes to key, or "
+        "the dotted name of one. None passes bytes through.", convert=serialization_class),
+    ConfigKey("value.deserializer", Type.CLASS, None, HIGH,
+        "The deserializer of values, in the same form as key.deserializer.", convert=serialization_class),
+    ConfigKey("max.partition.fetch.bytes", Type.INT, 1_048_576, HIGH,
+        "The approximate maximum size of one partition's part of a fetch response. The first batch is returned even if "
+        "it is larger.", at_least(0)),
+    ConfigKey("max.poll.interval.ms", Type.INT, 300_000, MEDIUM,
         "The maximum time between two calls of poll(). After that the member is considered stuck, and leaves its "
-        "group.",
-        at_least(1),
-    ),
-    ConfigKey(
-        "max.poll.records",
-        Type.INT,
-        500,
-        MEDIUM,
-        "The maximum number of records that one poll() returns. Further fetched records stay buffered for the "
-        "next poll().",
-        at_least(1),
-    ),
-    ConfigKey(
-        "partition.assignment.strategy",
-        Type.LIST,
-        _DEFAULT_ASSIGNORS,
-        MEDIUM,
+        "group.", at_least(1)),
+    ConfigKey("max.poll.records", Type.INT, 500, MEDIUM,
+        "The maximum number of records that one poll() returns. Further fetched records stay buffered for the next "
+        "poll().", at_least(1)),
+    ConfigKey("partition.assignment.strategy", Type.LIST, _DEFAULT_ASSIGNORS, MEDIUM,
         "The assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, Java's class names of "
-        "these, or your own classes or instances. The members of a group need one in common. With "
-        "cooperative-sticky alone, members keep reading during a rebalance, except from partitions that move "
-        "(KIP-429). In a list with others, as in the default, members revoke all partitions first. To change a "
-        "running group from the default to cooperative-sticky, restart its members one by one with "
-        "cooperative-sticky alone.",
-        ValidList(),
-        convert=_assignors,
-    ),
-    ConfigKey(
-        "session.timeout.ms",
-        Type.INT,
-        45_000,
-        HIGH,
-        "The coordinator removes a member from the group after this long without a heartbeat. Brokers limit its "
-        "value (group.min.session.timeout.ms, group.max.session.timeout.ms).",
-    ),
-    ConfigKey(
-        "share.acknowledgement.mode",
-        Type.STRING,
-        "implicit",
-        MEDIUM,
+        "these, or your own classes or instances. The members of a group need one in common. With cooperative-sticky "
+        "alone, members keep reading during a rebalance, except from partitions that move (KIP-429). In a list with "
+        "others, as in the default, members revoke all partitions first. To change a running group from the default to "
+        "cooperative-sticky, restart its members one by one with cooperative-sticky alone.",
+        ValidList(), convert=_assignors),
+    ConfigKey("session.timeout.ms", Type.INT, 45_000, HIGH,
+        "The coordinator removes a member from the group after this long without a heartbeat. Brokers limit its value "
+        "(group.min.session.timeout.ms, group.max.session.timeout.ms)."),
+    ConfigKey("share.acknowledgement.mode", Type.STRING, "implicit", MEDIUM,
         "The acknowledgement mode of a KafkaShareConsumer (KIP-932): with implicit, the next poll() or commit accepts "
         "the records of the last poll(); with explicit, the application calls acknowledge() for each record.",
-        ValidString("implicit", "explicit"),
-    ),
-    ConfigKey(
-        "share.acquire.mode",
-        Type.STRING,
-        "BATCH_OPTIMIZED",
-        MEDIUM,
+        ValidString("implicit", "explicit")),
+    ConfigKey("share.acquire.mode", Type.STRING, "BATCH_OPTIMIZED", MEDIUM,
         "How brokers choose records for a KafkaShareConsumer (KIP-1206): with batch_optimized, poll() returns whole "
         "batches, so there may be more than max.poll.records; with record_limit, that is a strict limit.",
-        Lambda(_acquire_mode, "[batch_optimized, record_limit]"),
-    ),
-    ConfigKey(
-        "consumer.timeout.ms",
-        Type.LONG,
-        LONG_MAX,
-        LOW,
-        "Iteration over the consumer ends when no record has arrived for this long. None or a negative number "
-        "means never. This setting is from kafka-python, and does not affect poll().",
-        between(0, LONG_MAX),
-        convert=_iteration_timeout,
-        extension=True,
-    ),
-    ConfigKey(
-        "max.decompressed.batch.bytes",
-        Type.INT,
-        256 * 1024 * 1024,
-        LOW,
+        Lambda(_acquire_mode, "[batch_optimized, record_limit]")),
+    ConfigKey("consumer.timeout.ms", Type.LONG, LONG_MAX, LOW,
+        "Iteration over the consumer ends when no record has arrived for this long. None or a negative number means "
+        "never. This setting is from kafka-python, and does not affect poll().",
+        between(0, LONG_MAX), convert=_iteration_timeout, extension=True),
+    ConfigKey("max.decompressed.batch.bytes", Type.INT, 256 * 1024 * 1024, LOW,
         "The maximum decompressed size of a batch. A larger batch is rejected as corrupt. Brokers limit only the "
         "compressed size, so a megabyte from a hostile producer could otherwise fill all memory.",
-        at_least(1),
-        extension=True,
-    ),
+        at_least(1), extension=True),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
 )
+# fmt: on
+# fmt: off
 _FOREIGN = (
     *shared.KAFKA_PYTHON_KEYS,
-    ForeignKey(
-        "max.in.flight.requests.per.connection",
-        "a consumer has at most one fetch in flight to each broker",
-        harmless=(None, 5),
-        ignored=True,
-    ),
-    ForeignKey(
-        "enable.incremental.fetch.sessions",
-        "the client uses fetch sessions whenever the broker supports them (KIP-227)",
-        harmless=(None, True),
-    ),
-    ForeignKey(
-        "default.offset.commit.callback",
-        "pass a callback to commit_async(); failed automatic commits are logged",
-    ),
+    ForeignKey("max.in.flight.requests.per.connection",
+        "a consumer has at most one fetch in flight to each broker", harmless=(None, 5), ignored=True),
+    ForeignKey("enable.incremental.fetch.sessions",
+        "the client uses fetch sessions whenever the broker supports them (KIP-227)", harmless=(None, True)),
+    ForeignKey("default.offset.commit.callback",
+        "pass a callback to commit_async(); failed automatic commits are logged"),
     ForeignKey("metric.group.prefix", "metrics have Kafka's group names", harmless=(None, "consumer"), ignored=True),
 )
+# fmt: on
 _SHARE_CONSUMERS = "it is a setting of KafkaShareConsumer"
 _NOT_IN_CONSUMER_GROUPS = {
     "share.acknowledgement.mode": _SHARE_CONSUMERS,

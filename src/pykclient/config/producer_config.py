@@ -31,254 +31,108 @@ def _gzip_level(value: Any) -> str | None:
     return None if value == -1 or (value is not None and 1 <= value <= 9) else "must be between 1 and 9, or -1"
 
 
+# fmt: off
 _KEYS = (
     shared.bootstrap_servers(),
-    ConfigKey(
-        "acks",
-        Type.STRING,
-        "all",
-        LOW,
-        "The acknowledgements that a write needs. all (or -1): from every in-sync replica. 1: from the leader, "
-        "which may lose the write if it fails. 0: none; errors go unnoticed and offsets are -1. Idempotence needs "
-        "all.",
-        ValidString("all", "-1", "0", "1"),
-        convert=_acks,
-    ),
-    ConfigKey(
-        "batch.size",
-        Type.INT,
-        16_384,
-        MEDIUM,
-        "The maximum size in bytes of a batch of records for one partition. 0 sends every record in its own "
-        "batch, and so does a record larger than this. Without a codec, send_batch() fills larger batches, up to "
-        "max.request.size.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "buffer.memory",
-        Type.LONG,
-        33_554_432,
-        HIGH,
-        "The total bytes of memory for records that wait to be sent. When it is exhausted, send() blocks for up "
-        "to max.block.ms and then raises BufferExhaustedError. Compression and requests in flight need some "
-        "memory in addition.",
-        at_least(0),
-    ),
+    ConfigKey("acks", Type.STRING, "all", LOW,
+        "The acknowledgements that a write needs. all (or -1): from every in-sync replica. 1: from the leader, which "
+        "may lose the write if it fails. 0: none; errors go unnoticed and offsets are -1. Idempotence needs all.",
+        ValidString("all", "-1", "0", "1"), convert=_acks),
+    ConfigKey("batch.size", Type.INT, 16_384, MEDIUM,
+        "The maximum size in bytes of a batch of records for one partition. 0 sends every record in its own batch, and "
+        "so does a record larger than this. Without a codec, send_batch() fills larger batches, up to "
+        "max.request.size.", at_least(0)),
+    ConfigKey("buffer.memory", Type.LONG, 33_554_432, HIGH,
+        "The total bytes of memory for records that wait to be sent. When it is exhausted, send() blocks for up to "
+        "max.block.ms and then raises BufferExhaustedError. Compression and requests in flight need some memory in "
+        "addition.", at_least(0)),
     shared.client_id(MEDIUM),
-    ConfigKey(
-        "compression.type",
-        Type.STRING,
-        "none",
-        HIGH,
+    ConfigKey("compression.type", Type.STRING, "none", HIGH,
         "The compression of batches. Larger batches compress better.",
-        ValidString("none", "gzip", "snappy", "lz4", "zstd"),
-        convert=none_means("none"),
-    ),
-    ConfigKey(
-        "compression.gzip.level",
-        Type.INT,
-        -1,
-        MEDIUM,
+        ValidString("none", "gzip", "snappy", "lz4", "zstd"), convert=none_means("none")),
+    ConfigKey("compression.gzip.level", Type.INT, -1, MEDIUM,
         "The level for compression.type=gzip: 1 is the fastest, 9 compresses best, -1 is the library's default "
-        "(KIP-390).",
-        Lambda(_gzip_level, "[1,...,9] or -1"),
-    ),
-    ConfigKey(
-        "compression.lz4.level",
-        Type.INT,
-        9,
-        MEDIUM,
-        "The level for compression.type=lz4. Higher levels compress better and are slower (KIP-390).",
-        between(1, 17),
-    ),
-    ConfigKey(
-        "compression.zstd.level",
-        Type.INT,
-        3,
-        MEDIUM,
-        "The level for compression.type=zstd. Higher levels compress better and are slower; negative levels are "
-        "the fastest (KIP-390).",
-        between(-131_072, 22),
-    ),
+        "(KIP-390).", Lambda(_gzip_level, "[1,...,9] or -1")),
+    ConfigKey("compression.lz4.level", Type.INT, 9, MEDIUM,
+        "The level for compression.type=lz4. Higher levels compress better and are slower (KIP-390).", between(1, 17)),
+    ConfigKey("compression.zstd.level", Type.INT, 3, MEDIUM,
+        "The level for compression.type=zstd. Higher levels compress better and are slower; negative levels are the "
+        "fastest (KIP-390).", between(-131_072, 22)),
     shared.connections_max_idle_ms(540_000),
-    ConfigKey(
-        "delivery.timeout.ms",
-        Type.INT,
-        120_000,
-        MEDIUM,
-        "The maximum time from send() until a record has succeeded or failed, including all waiting and retries. "
-        "It must be at least linger.ms + request.timeout.ms, and is raised to that if it is not set.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "enable.idempotence",
-        Type.BOOLEAN,
-        True,
-        LOW,
-        "If true, brokers discard duplicates from retries and keep the order of batches. This needs acks=all, "
-        "retries above 0 and at most 5 requests in flight. If it is not set, conflicting values of acks or "
-        "retries disable it.",
-    ),
+    ConfigKey("delivery.timeout.ms", Type.INT, 120_000, MEDIUM,
+        "The maximum time from send() until a record has succeeded or failed, including all waiting and retries. It "
+        "must be at least linger.ms + request.timeout.ms, and is raised to that if it is not set.", at_least(0)),
+    ConfigKey("enable.idempotence", Type.BOOLEAN, True, LOW,
+        "If true, brokers discard duplicates from retries and keep the order of batches. This needs acks=all, retries "
+        "above 0 and at most 5 requests in flight. If it is not set, conflicting values of acks or retries disable "
+        "it."),
     shared.enable_metrics_push(True),
-    ConfigKey(
-        "interceptor.classes",
-        Type.LIST,
-        (),
-        LOW,
-        "Interceptors, as objects, classes or dotted names of classes. They see every record before it is sent, "
-        "may change it, and are told the result.",
-        ValidList(),
-    ),
-    ConfigKey(
-        "key.serializer",
-        Type.CLASS,
-        None,
-        HIGH,
-        "The serializer of keys: a pykclient.serialization.Serializer, its class, a callable from key to bytes, "
-        "or the dotted name of one. None passes bytes through.",
-        convert=serialization_class,
-    ),
-    ConfigKey(
-        "value.serializer",
-        Type.CLASS,
-        None,
-        HIGH,
-        "The serializer of values, in the same form as key.serializer.",
-        convert=serialization_class,
-    ),
-    ConfigKey(
-        "linger.ms",
-        Type.LONG,
-        5,
-        MEDIUM,
+    ConfigKey("interceptor.classes", Type.LIST, (), LOW,
+        "Interceptors, as objects, classes or dotted names of classes. They see every record before it is sent, may "
+        "change it, and are told the result.", ValidList()),
+    ConfigKey("key.serializer", Type.CLASS, None, HIGH,
+        "The serializer of keys: a pykclient.serialization.Serializer, its class, a callable from key to bytes, or the "
+        "dotted name of one. None passes bytes through.", convert=serialization_class),
+    ConfigKey("value.serializer", Type.CLASS, None, HIGH,
+        "The serializer of values, in the same form as key.serializer.", convert=serialization_class),
+    ConfigKey("linger.ms", Type.LONG, 5, MEDIUM,
         "How long a batch waits for more records before it is sent. Higher values mean fewer requests and better "
-        "compression, but add up to this much latency under light load.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "max.block.ms",
-        Type.LONG,
-        60_000,
-        MEDIUM,
-        "The maximum time that send() waits for metadata and buffer memory in total, and that partitions_for() "
-        "waits for metadata.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "max.in.flight.requests.per.connection",
-        Type.INT,
-        5,
-        LOW,
-        "The maximum number of requests in flight to one broker. With more than 1 and without idempotence, a "
-        "retry may reorder batches.",
-        at_least(1),
-    ),
-    ConfigKey(
-        "max.request.size",
-        Type.INT,
-        1_048_576,
-        MEDIUM,
+        "compression, but add up to this much latency under light load.", at_least(0)),
+    ConfigKey("max.block.ms", Type.LONG, 60_000, MEDIUM,
+        "The maximum time that send() waits for metadata and buffer memory in total, and that partitions_for() waits "
+        "for metadata.", at_least(0)),
+    ConfigKey("max.in.flight.requests.per.connection", Type.INT, 5, LOW,
+        "The maximum number of requests in flight to one broker. With more than 1 and without idempotence, a retry may "
+        "reorder batches.", at_least(1)),
+    ConfigKey("max.request.size", Type.INT, 1_048_576, MEDIUM,
         "The maximum size of a produce request in bytes, and so of a record. Brokers have their own limit for the "
-        "compressed size of a batch (message.max.bytes).",
-        at_least(0),
-    ),
-    ConfigKey(
-        "metadata.max.idle.ms",
-        Type.LONG,
-        300_000,
-        LOW,
-        "Stop requesting metadata of a topic to which nothing was sent for this long.",
-        at_least(5_000),
-    ),
-    ConfigKey(
-        "partitioner.class",
-        Type.CLASS,
-        None,
-        MEDIUM,
-        "The partitioner for records without an explicit partition: a partitioner, its class, a callable (key, "
-        "all partitions, available partitions), the dotted name of one, or a name: RoundRobinPartitioner, "
-        "UniformStickyPartitioner, Murmur3Partitioner, or librdkafka's random, consistent, consistent_random, "
-        "murmur2, murmur2_random, fnv1a, fnv1a_random. None is Kafka's default: it uses the murmur2 hash of the "
-        "key; records without a key fill the batch of one partition after the other, and faster brokers get more "
-        "of them (KIP-794).",
-        aliases=("partitioner",),
-        named=True,
-    ),
-    ConfigKey(
-        "partitioner.adaptive.partitioning.enable",
-        Type.BOOLEAN,
-        True,
-        LOW,
-        "If true, the default partitioner sends more records to partitions with shorter queues, that is, to "
-        "faster brokers.",
-    ),
-    ConfigKey(
-        "partitioner.availability.timeout.ms",
-        Type.LONG,
-        0,
-        LOW,
-        "With adaptive partitioning: if a broker has accepted nothing for this long, it gets no records without a "
-        "key. 0 disables this.",
-        at_least(0),
-    ),
-    ConfigKey(
-        "partitioner.ignore.keys",
-        Type.BOOLEAN,
-        False,
-        MEDIUM,
-        "If true, the default partitioner ignores keys.",
-    ),
-    ConfigKey(
-        "retries",
-        Type.INT,
-        INT_MAX,
-        HIGH,
-        "The maximum number of retries of a batch after transient errors. Prefer delivery.timeout.ms to limit "
-        "them. 0 disables idempotence.",
-        between(0, INT_MAX),
-    ),
-    ConfigKey(
-        "transactional.id",
-        Type.STRING,
-        None,
-        LOW,
+        "compressed size of a batch (message.max.bytes).", at_least(0)),
+    ConfigKey("metadata.max.idle.ms", Type.LONG, 300_000, LOW,
+        "Stop requesting metadata of a topic to which nothing was sent for this long.", at_least(5_000)),
+    ConfigKey("partitioner.class", Type.CLASS, None, MEDIUM,
+        "The partitioner for records without an explicit partition: a partitioner, its class, a callable (key, all "
+        "partitions, available partitions), the dotted name of one, or a name: RoundRobinPartitioner, "
+        "UniformStickyPartitioner, Murmur3Partitioner, or librdkafka's random, consistent, consistent_random, murmur2, "
+        "murmur2_random, fnv1a, fnv1a_random. None is Kafka's default: it uses the murmur2 hash of the key; records "
+        "without a key fill the batch of one partition after the other, and faster brokers get more of them "
+        "(KIP-794).", aliases=("partitioner",), named=True),
+    ConfigKey("partitioner.adaptive.partitioning.enable", Type.BOOLEAN, True, LOW,
+        "If true, the default partitioner sends more records to partitions with shorter queues, that is, to faster "
+        "brokers."),
+    ConfigKey("partitioner.availability.timeout.ms", Type.LONG, 0, LOW,
+        "With adaptive partitioning: if a broker has accepted nothing for this long, it gets no records without a key. "
+        "0 disables this.", at_least(0)),
+    ConfigKey("partitioner.ignore.keys", Type.BOOLEAN, False, MEDIUM, "If true, the default partitioner ignores keys."),
+    ConfigKey("retries", Type.INT, INT_MAX, HIGH,
+        "The maximum number of retries of a batch after transient errors. Prefer delivery.timeout.ms to limit them. 0 "
+        "disables idempotence.", between(0, INT_MAX)),
+    ConfigKey("transactional.id", Type.STRING, None, LOW,
         "A name that identifies this producer across restarts, and lets it send records in transactions. No two "
-        "producers may use it at the same time: the newer one fences the older. Needs idempotence.",
-        NonEmptyString(),
-    ),
-    ConfigKey(
-        "transaction.timeout.ms",
-        Type.INT,
-        60_000,
-        LOW,
+        "producers may use it at the same time: the newer one fences the older. Needs idempotence.", NonEmptyString()),
+    ConfigKey("transaction.timeout.ms", Type.INT, 60_000, LOW,
         "The maximum duration of a transaction in milliseconds, after which the coordinator aborts it, and in the "
         "first generation of transactions also fences the producer. At most transaction.max.timeout.ms of the brokers "
-        "(15 minutes by default).",
-    ),
-    ConfigKey(
-        "transaction.two.phase.commit.enable",
-        Type.BOOLEAN,
-        False,
-        LOW,
-        "Whether transactions take part in a two-phase commit, as with a database (KIP-939). They then never time "
-        "out. The brokers must allow it, with the same setting and unstable.api.versions.enable=true.",
-    ),
+        "(15 minutes by default)."),
+    ConfigKey("transaction.two.phase.commit.enable", Type.BOOLEAN, False, LOW,
+        "Whether transactions take part in a two-phase commit, as with a database (KIP-939). They then never time out. "
+        "The brokers must allow it, with the same setting and unstable.api.versions.enable=true."),
     *shared.NETWORK_KEYS,
     *SECURITY_KEYS,
 )
+# fmt: on
 
 #: The codecs in the order of their numbers in a batch's attributes.
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# fmt: off
 _FOREIGN = (
     *shared.KAFKA_PYTHON_KEYS,
-    ForeignKey(
-        "allow.auto.create.topics",
+    ForeignKey("allow.auto.create.topics",
         "a producer always asks brokers to create missing topics; auto.create.topics.enable on the brokers decides",
-        harmless=(None, True),
-    ),
+        harmless=(None, True)),
     ForeignKey("compression.attrs", "set compression_type", harmless=(None, 0)),
     ForeignKey("default.api.timeout.ms", "max_block_ms limits a producer's calls", harmless=(None, 60_000)),
 )
+# fmt: on
 
 
 class ProducerConfig(AbstractConfig):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 _ADDRESS = re.compile(r"[^\s/]+:\d+")
@@ -130,18 +130,6 @@ class NonEmptyString(Validator):
         return "non-empty string"
 
 
-class NonNull(Validator):
-    """Anything but None."""
-
-    __slots__ = ()
-
-    def problem(self, value: Any) -> str | None:
-        return "must not be None" if value is None else None
-
-    def __str__(self) -> str:
-        return "non-null string"
-
-
 class ValidList(Validator):
     """A list of non-empty strings. The parser removes duplicates first."""
 
@@ -177,21 +165,3 @@ class Lambda(Validator):
 
     def __str__(self) -> str:
         return self._text
-
-
-class Composite(Validator):
-    """All of several validators; the first that fails reports its problem."""
-
-    __slots__ = ("_validators",)
-
-    def __init__(self, *validators: Validator) -> None:
-        self._validators: Sequence[Validator] = validators
-
-    def problem(self, value: Any) -> str | None:
-        for validator in self._validators:
-            if found := validator.problem(value):
-                return found
-        return None
-
-    def __str__(self) -> str:
-        return ", ".join(str(validator) for validator in self._validators)
