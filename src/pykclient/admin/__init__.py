@@ -19,12 +19,8 @@ if TYPE_CHECKING:
         DelegationToken as DelegationToken,
         ScramCredentialInfo as ScramCredentialInfo,
     )
-    from pykclient.admin.admin import (
-        Admin as Admin,
-    )
-    from pykclient.admin.cluster import (
-        FeatureUpdate as FeatureUpdate,
-    )
+    from pykclient.admin.admin import Admin as Admin
+    from pykclient.admin.cluster import FeatureUpdate as FeatureUpdate
     from pykclient.admin.descriptions import (
         BrokerVersionData as BrokerVersionData,
         ClusterDescription as ClusterDescription,
@@ -57,12 +53,8 @@ if TYPE_CHECKING:
         TaskOffset as TaskOffset,
         TopicInfo as TopicInfo,
     )
-    from pykclient.admin.kafka_admin_client import (
-        KafkaAdminClient as KafkaAdminClient,
-    )
-    from pykclient.admin.transactions import (
-        FencedProducer as FencedProducer,
-    )
+    from pykclient.admin.kafka_admin_client import KafkaAdminClient as KafkaAdminClient
+    from pykclient.admin.transactions import FencedProducer as FencedProducer
     from pykclient.admin.values import (
         ACL as ACL,
         AbortTransactionSpec as AbortTransactionSpec,
@@ -101,78 +93,27 @@ if TYPE_CHECKING:
         UserScramCredentialUpsertion as UserScramCredentialUpsertion,
     )
 
-_HOME = {
-    "ACL": "values",
-    "ACLFilter": "values",
-    "ACLOperation": "values",
-    "ACLPermissionType": "values",
-    "ACLResourcePatternType": "values",
-    "AbortTransactionSpec": "values",
-    "Admin": "admin",
-    "AlterConfigOp": "values",
-    "BrokerVersionData": "descriptions",
-    "ClientQuotaFilterComponent": "access",
-    "ClusterDescription": "descriptions",
-    "ConfigEntry": "descriptions",
-    "ConfigFilterType": "values",
-    "ConfigResource": "values",
-    "ConfigResourceType": "values",
-    "ConfigSourceType": "values",
-    "ConfigSynonym": "descriptions",
-    "ConfigType": "values",
-    "CreatedTopic": "descriptions",
-    "DelegationToken": "access",
-    "ElectionType": "values",
-    "Endpoint": "groups",
-    "FeatureMetadata": "descriptions",
-    "FeatureUpdate": "cluster",
-    "FencedProducer": "transactions",
-    "GroupDescription": "descriptions",
-    "GroupListing": "descriptions",
-    "GroupState": "values",
-    "GroupType": "values",
-    "IsolationLevel": "values",
-    "KafkaAdminClient": "kafka_admin_client",
-    "ListedOffset": "descriptions",
-    "LogDirDescription": "descriptions",
-    "MemberDescription": "descriptions",
-    "MemberToRemove": "values",
-    "NewPartitions": "values",
-    "NewTopic": "values",
-    "OffsetSpec": "values",
-    "OffsetTimestamp": "values",
-    "PartitionDescription": "descriptions",
-    "PartitionProducerState": "values",
-    "PartitionReassignment": "descriptions",
-    "ProducerState": "values",
-    "QuorumInfo": "descriptions",
-    "QuorumReplica": "descriptions",
-    "ReplicaInfo": "descriptions",
-    "ReplicaLogDirInfo": "descriptions",
-    "ResourcePattern": "values",
-    "ResourcePatternFilter": "values",
-    "ResourceType": "values",
-    "Results": "values",
-    "ScramCredentialInfo": "access",
-    "ScramMechanism": "values",
-    "ShareGroupOffset": "descriptions",
-    "StreamsGroupDescription": "groups",
-    "StreamsGroupMemberAssignment": "groups",
-    "StreamsGroupMemberDescription": "groups",
-    "StreamsGroupSubtopologyDescription": "groups",
-    "TaskIds": "groups",
-    "TaskOffset": "groups",
-    "TopicDescription": "descriptions",
-    "TopicInfo": "groups",
-    "TopicListing": "descriptions",
-    "TopicPartitionReplica": "values",
-    "TransactionDescription": "values",
-    "TransactionListing": "values",
-    "TransactionState": "values",
-    "UpdateFeatureType": "values",
-    "UserScramCredentialDeletion": "values",
-    "UserScramCredentialUpsertion": "values",
+#: Public names, by the modules that they live in.
+_NAMES = {
+    "access": "ClientQuotaFilterComponent DelegationToken ScramCredentialInfo",
+    "admin": "Admin",
+    "cluster": "FeatureUpdate",
+    "descriptions": "BrokerVersionData ClusterDescription ConfigEntry ConfigSynonym CreatedTopic FeatureMetadata "
+    "GroupDescription GroupListing ListedOffset LogDirDescription MemberDescription PartitionDescription "
+    "PartitionReassignment QuorumInfo QuorumReplica ReplicaInfo ReplicaLogDirInfo ShareGroupOffset TopicDescription "
+    "TopicListing",
+    "groups": "Endpoint StreamsGroupDescription StreamsGroupMemberAssignment StreamsGroupMemberDescription "
+    "StreamsGroupSubtopologyDescription TaskIds TaskOffset TopicInfo",
+    "kafka_admin_client": "KafkaAdminClient",
+    "transactions": "FencedProducer",
+    "values": "AbortTransactionSpec ACL ACLFilter ACLOperation ACLPermissionType ACLResourcePatternType AlterConfigOp "
+    "ConfigFilterType ConfigResource ConfigResourceType ConfigSourceType ConfigType ElectionType GroupState GroupType "
+    "IsolationLevel MemberToRemove NewPartitions NewTopic OffsetSpec OffsetTimestamp PartitionProducerState "
+    "ProducerState ResourcePattern ResourcePatternFilter ResourceType Results ScramMechanism TopicPartitionReplica "
+    "TransactionDescription TransactionListing TransactionState UpdateFeatureType UserScramCredentialDeletion "
+    "UserScramCredentialUpsertion",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

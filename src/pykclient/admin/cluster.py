@@ -124,7 +124,8 @@ def of_broker() -> LookupStrategy[int]:
 
 def _log_dirs_request(partitions: Mapping[str, Sequence[int]] | None) -> DescribeLogDirsRequest:
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
-    return DescribeLogDirsRequest(topics=topics_of(partitions, kind, "topic", "partitions"))
+    topics = None if partitions is None else topics_of(partitions, kind, "topic", "partitions")
+    return DescribeLogDirsRequest(topics=topics)
 
 
 def describe_log_dirs(
@@ -345,15 +346,7 @@ def update_features(updates: Mapping[str, FeatureUpdate], validate_only: bool) -
             result = told.get(key)
             yield key, None if result is None else item_error(result), None
 
-    return run(
-        AdminApiHandler(
-            "update_features",
-            to_controller(or_quorum=True),
-            request,
-            answers,
-        ),
-        list(updates),
-    )
+    return run(AdminApiHandler("update_features", to_controller(or_quorum=True), request, answers), list(updates))
 
 
 def lookup_of_features(send_request_to_controller: bool) -> LookupStrategy[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.admin import expect
@@ -172,34 +172,35 @@ def changes_of(resource: ConfigResource) -> list[Change]:
 def alter_configs(changes: Changes, validate_only: bool) -> Steps[Results[ConfigResource, Any]]:
     """Change some keys, and keep the others (KIP-339)."""
 
-    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> IncrementalAlterConfigsRequest:
-        return IncrementalAlterConfigsRequest(
-            resources=[
-                IncrementalAlterConfigsRequest.AlterConfigsResource(
-                    resource_type=resource.resource_type.value,
-                    resource_name=resource.name,
-                    configs=[
-                        IncrementalAlterConfigsRequest.AlterableConfig(
-                            name=change.key, config_operation=change.op.value, value=change.value
-                        )
-                        for change in changes[resource]
-                    ],
-                )
-                for resource in keys
-            ],
-            validate_only=validate_only,
-        )
-
-    return _change(request, list(changes))
+    kind = IncrementalAlterConfigsRequest.AlterableConfig
+    altered = {
+        resource: [kind(name=change.key, config_operation=change.op.value, value=change.value) for change in made]
+        for resource, made in changes.items()
+    }
+    return _change(IncrementalAlterConfigsRequest, altered, validate_only)
 
 
 def _change(
-    request: Callable[[Sequence[ConfigResource], int], Request], resources: Sequence[ConfigResource]
+    kind: Any, altered: Mapping[ConfigResource, Sequence[Any]], validate_only: bool
 ) -> Steps[Results[ConfigResource, Any]]:
     """Change configurations. The active controller changes those of brokers, but not of loggers."""
+
+    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> Request:
+        resources = [
+            kind.AlterConfigsResource(
+                resource_type=resource.resource_type.value, resource_name=resource.name, configs=altered[resource]
+            )
+            for resource in keys
+        ]
+        made: Request = kind(resources=resources, validate_only=validate_only)
+        return made
+
     client = yield None
     lookup = _lookup((ConfigResourceType.BROKER_LOGGER,)) if client.metadata.uses_controllers else _lookup()
-    return (yield from run(AdminApiHandler("alter_configs", lookup, request, _answers_of("responses")), resources))
+    handler: AdminApiHandler[ConfigResource, Any] = AdminApiHandler(
+        "alter_configs", lookup, request, _answers_of("responses")
+    )
+    return (yield from run(handler, list(altered)))
 
 
 def replace_configs(changes: Changes, validate_only: bool) -> Steps[Results[ConfigResource, Any]]:
@@ -212,32 +213,17 @@ def replace_configs(changes: Changes, validate_only: bool) -> Steps[Results[Conf
         if any(change.op is not AlterConfigOp.SET for change in made):
             raise UnsupportedVersionError(f"brokers before Kafka 2.3 can only set keys, for {resource}")
     described = yield from describe_configs(all_keys(changes), False)
-    complete: dict[ConfigResource, dict[str, str | None]] = {}
+    kind = AlterConfigsRequest.AlterableConfig
+    complete = {}
     for resource, description in described.succeeded.items():
         kept = {
             entry.name: entry.value
             for entry in config_entries(description).values()
             if entry.source.is_modified() and entry.value is not None and not entry.is_read_only
         }
-        complete[resource] = {**kept, **{change.key: change.value for change in changes[resource]}}
-
-    def request(keys: Sequence[ConfigResource], _timeout_ms: int) -> AlterConfigsRequest:
-        return AlterConfigsRequest(
-            resources=[
-                AlterConfigsRequest.AlterConfigsResource(
-                    resource_type=resource.resource_type.value,
-                    resource_name=resource.name,
-                    configs=[
-                        AlterConfigsRequest.AlterableConfig(name=key, value=value)
-                        for key, value in complete[resource].items()
-                    ],
-                )
-                for resource in keys
-            ],
-            validate_only=validate_only,
-        )
-
-    results = yield from _change(request, list(complete))
+        values = {**kept, **{change.key: change.value for change in changes[resource]}}
+        complete[resource] = [kind(name=key, value=value) for key, value in values.items()]
+    results = yield from _change(AlterConfigsRequest, complete, validate_only)
     results.failed.update(described.failed)
     return results
 
@@ -252,9 +238,4 @@ def list_config_resources(types: Iterable[ConfigResourceType]) -> Steps[list[Con
     def read(response: Any) -> list[ConfigResource]:
         return [ConfigResource(found.resource_type, found.resource_name) for found in response.config_resources]
 
-    return ask(
-        "list_config_resources",
-        to_any_broker(),
-        ListConfigResourcesRequest(resource_types=wanted),
-        read,
-    )
+    return ask("list_config_resources", to_any_broker(), ListConfigResourcesRequest(resource_types=wanted), read)

@@ -137,26 +137,21 @@ def alter_group_offsets(
     """Set offsets of a group, which must have no members."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> RequestBuilder:
+        def partition(tp: TopicPartition) -> OffsetCommitRequest.OffsetCommitRequestPartition:
+            return OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=offsets[tp].offset,
+                committed_leader_epoch=offsets[tp].leader_epoch,
+                committed_metadata=offsets[tp].metadata,
+            )
+
+        partitions = by_topic((tp.topic, partition(tp)) for tp in keys)
         message = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=-1,
             member_id="",
             retention_time_ms=-1,
-            topics=[
-                OffsetCommitRequest.OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetCommitRequest.OffsetCommitRequestPartition(
-                            partition_index=number,
-                            committed_offset=offsets[TopicPartition(topic, number)].offset,
-                            committed_leader_epoch=offsets[TopicPartition(topic, number)].leader_epoch,
-                            committed_metadata=offsets[TopicPartition(topic, number)].metadata,
-                        )
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(keys).items()
-            ],
+            topics=topics_of(partitions, OffsetCommitRequest.OffsetCommitRequestTopic, numbers="partitions"),
         )
         return RequestBuilder(message, max_version=_NAMES_UNTIL)
 
@@ -191,18 +186,10 @@ def delete_group_offsets(
     """Delete committed offsets of a group. No member may subscribe to their topics."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> OffsetDeleteRequest:
-        return OffsetDeleteRequest(
-            group_id=group,
-            topics=[
-                OffsetDeleteRequest.OffsetDeleteRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number) for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(keys).items()
-            ],
-        )
+        kind = OffsetDeleteRequest.OffsetDeleteRequestPartition
+        wanted = by_topic((tp.topic, kind(partition_index=tp.partition)) for tp in keys)
+        topics = topics_of(wanted, OffsetDeleteRequest.OffsetDeleteRequestTopic, numbers="partitions")
+        return OffsetDeleteRequest(group_id=group, topics=topics)
 
     where = coordinator(coordinator_id, lambda _: group)
     return run(AdminApiHandler("delete_group_offsets", where, request, by_partition("topics")), partitions)
@@ -291,21 +278,11 @@ def alter_share_group_offsets(
     """Set the start offsets of a share group. The group must have no members."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> AlterShareGroupOffsetsRequest:
-        return AlterShareGroupOffsetsRequest(
-            group_id=group,
-            topics=[
-                AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(
-                    topic_name=topic,
-                    partitions=[
-                        AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(
-                            partition_index=number, start_offset=offsets[TopicPartition(topic, number)]
-                        )
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(keys).items()
-            ],
-        )
+        kind = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition
+        partitions = by_topic((tp.topic, kind(partition_index=tp.partition, start_offset=offsets[tp])) for tp in keys)
+        topic_kind = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        topics = topics_of(partitions, topic_kind, "topic_name", "partitions")
+        return AlterShareGroupOffsetsRequest(group_id=group, topics=topics)
 
     where = coordinator(None, lambda _: group)
     return run(
@@ -317,12 +294,8 @@ def delete_share_group_offsets(group: str, topics: Sequence[str]) -> Steps[Resul
     """Delete the start offsets of a share group in topics. The group must have no members."""
 
     def request(keys: Sequence[str], _timeout_ms: int) -> DeleteShareGroupOffsetsRequest:
-        return DeleteShareGroupOffsetsRequest(
-            group_id=group,
-            topics=[
-                DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in keys
-            ],
-        )
+        kind = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
+        return DeleteShareGroupOffsetsRequest(group_id=group, topics=[kind(topic_name=topic) for topic in keys])
 
     def answers(_keys: Sequence[str], response: Any) -> Answers[str]:
         for topic in response.responses:

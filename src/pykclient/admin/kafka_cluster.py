@@ -132,15 +132,10 @@ class ClusterCalls(AdminBase):
         unknown. With ``send_request_to_controller``, the broker that stands for the controller is asked.
         """
         lookup = cluster.lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
-        response = self._run(cluster.api_versions("describe_features", lookup))
-        epoch = None if response.finalized_features_epoch < 0 else response.finalized_features_epoch
-        found: dict[str, dict[str, Any]] = {}
-        for supported in response.supported_features:
-            levels = supported.min_version, supported.max_version
-            found.setdefault(supported.name, {})["supported"] = levels
-        for finalized in response.finalized_features:
-            levels = finalized.min_version_level, finalized.max_version_level
-            found.setdefault(finalized.name, {}).update(finalized=levels, finalized_epoch=epoch)
+        described = cluster.features(self._run(cluster.api_versions("describe_features", lookup)))
+        found: dict[str, dict[str, Any]] = {name: {"supported": levels} for name, levels in described.supported.items()}
+        for name, levels in described.finalized.items():
+            found.setdefault(name, {}).update(finalized=levels, finalized_epoch=described.finalized_epoch)
         return found
 
     def update_features(

@@ -24,7 +24,7 @@ from pykclient.admin.partitions import (
     offsets_to_delete_before,
     partitions_by_topic,
 )
-from pykclient.admin.plain import is_answer, plain, with_operations
+from pykclient.admin.plain import answered, plain, with_operations
 from pykclient.admin.topics import (
     Cursor,
     all_metadata,
@@ -67,9 +67,9 @@ def raise_first(results: Results[Any, Any], *, also_broker_errors: bool) -> None
     Raises:
         KafkaError: the error.
     """
-    for error in results.failed.values():
-        if also_broker_errors or not is_answer(error):
-            raise error
+    if also_broker_errors:
+        results.all()
+    answered(results)
 
 
 def error_fields(error: KafkaError) -> dict[str, Any]:

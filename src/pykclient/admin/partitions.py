@@ -41,23 +41,21 @@ T = TypeVar("T")
 HIGH_WATERMARK = -1
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partitions by topic."""
-    found: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return partitions by topic: their numbers, or what a request has for each."""
+    found: dict[str, list[T]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
     return found
 
 
 def topics_of(
-    partitions: Mapping[str, Sequence[int]] | None,
+    partitions: Mapping[str, Sequence[Any]],
     kind: Callable[..., T],
     name: str = "name",
     numbers: str = "partition_indexes",
-) -> list[T] | None:
-    """Return the topics of a request, of a class with fields of these names; None stays None, which means all."""
-    if partitions is None:
-        return None
+) -> list[T]:
+    """Return the topics of a request, of a class with fields of these names."""
     return [kind(**{name: topic, numbers: of_topic}) for topic, of_topic in partitions.items()]
 
 
@@ -70,21 +68,10 @@ def delete_records(
     """Delete the records before an offset in each partition, at ``leader_id`` or at the leaders."""
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> DeleteRecordsRequest:
-        return DeleteRecordsRequest(
-            topics=[
-                DeleteRecordsRequest.DeleteRecordsTopic(
-                    name=topic,
-                    partitions=[
-                        DeleteRecordsRequest.DeleteRecordsPartition(
-                            partition_index=partition, offset=offsets[TopicPartition(topic, partition)]
-                        )
-                        for partition in partitions
-                    ],
-                )
-                for topic, partitions in by_topic(keys).items()
-            ],
-            timeout_ms=timeout_ms,
-        )
+        kind = DeleteRecordsRequest.DeleteRecordsPartition
+        partitions = by_topic((tp.topic, kind(partition_index=tp.partition, offset=offsets[tp])) for tp in keys)
+        topics = topics_of(partitions, DeleteRecordsRequest.DeleteRecordsTopic, numbers="partitions")
+        return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
 
     return run(
         AdminApiHandler("delete_records", leaders(leader_id), request, by_partition("topics", whole)), list(offsets)
@@ -162,21 +149,12 @@ def list_offsets(
     """Look up an offset in each partition by a time in milliseconds, or by an OffsetSpec."""
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> RequestBuilder:
+        kind = ListOffsetsRequest.ListOffsetsPartition
+        partitions = by_topic((tp.topic, kind(partition_index=tp.partition, timestamp=specs[tp])) for tp in keys)
         message = ListOffsetsRequest(
             replica_id=_NO_REPLICA,
             isolation_level=isolation_level.value,
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsRequest.ListOffsetsPartition(
-                            partition_index=partition, timestamp=specs[TopicPartition(topic, partition)]
-                        )
-                        for partition in partitions
-                    ],
-                )
-                for topic, partitions in by_topic(keys).items()
-            ],
+            topics=topics_of(partitions, ListOffsetsRequest.ListOffsetsTopic, numbers="partitions"),
             timeout_ms=timeout_ms,
         )
         return _list_offsets_builder(message, [specs[key] for key in keys])
@@ -211,9 +189,10 @@ def elect_leaders(
     """Elect leaders for the given partitions, or for all (None). The response has an error per partition."""
 
     def request(_keys: Sequence[None], timeout_ms: int) -> RequestBuilder:
+        kind = ElectLeadersRequest.TopicPartitions
         message = ElectLeadersRequest(
             election_type=election_type.value,
-            topic_partitions=topics_of(partitions, ElectLeadersRequest.TopicPartitions, "topic", "partitions"),
+            topic_partitions=None if partitions is None else topics_of(partitions, kind, "topic", "partitions"),
             timeout_ms=timeout_ms,
         )
         return RequestBuilder(message, min_version=0 if election_type is ElectionType.PREFERRED else 1)
@@ -268,21 +247,12 @@ def alter_reassignments(
     """
 
     def request(keys: Sequence[TopicPartition], timeout_ms: int) -> AlterPartitionReassignmentsRequest:
+        kind = AlterPartitionReassignmentsRequest.ReassignablePartition
+        partitions = by_topic((tp.topic, kind(partition_index=tp.partition, replicas=replicas[tp])) for tp in keys)
         return AlterPartitionReassignmentsRequest(
             timeout_ms=timeout_ms,
             allow_replication_factor_change=may_change_count,
-            topics=[
-                AlterPartitionReassignmentsRequest.ReassignableTopic(
-                    name=topic,
-                    partitions=[
-                        AlterPartitionReassignmentsRequest.ReassignablePartition(
-                            partition_index=partition, replicas=replicas[TopicPartition(topic, partition)]
-                        )
-                        for partition in partitions
-                    ],
-                )
-                for topic, partitions in by_topic(keys).items()
-            ],
+            topics=topics_of(partitions, AlterPartitionReassignmentsRequest.ReassignableTopic, numbers="partitions"),
         )
 
     return run(
@@ -313,7 +283,8 @@ def list_reassignments(partitions: Mapping[str, Sequence[int]] | None) -> Steps[
 
     def request(_keys: Sequence[None], timeout_ms: int) -> ListPartitionReassignmentsRequest:
         kind = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
-        return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics_of(partitions, kind))
+        topics = None if partitions is None else topics_of(partitions, kind)
+        return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
 
     return ask("list_partition_reassignments", to_controller(or_quorum=True), request)
 

@@ -55,11 +55,6 @@ def answered(results: Results[K, V]) -> Results[K, V]:
         KafkaError: the first error that no broker has reported for an item.
     """
     for error in results.failed.values():
-        if not is_answer(error):
+        if not isinstance(error, BrokerError) or isinstance(error, (AuthenticationError, UnsupportedVersionError)):
             raise error
     return results
-
-
-def is_answer(error: KafkaError) -> bool:
-    """Return True for an error that a broker reported for an item. Other errors are always raised."""
-    return isinstance(error, BrokerError) and not isinstance(error, (AuthenticationError, UnsupportedVersionError))

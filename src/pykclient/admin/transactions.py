@@ -21,7 +21,7 @@ from pykclient.admin.api import (
     nothing,
 )
 from pykclient.admin.cluster import api_versions, broker_ids, features, of_broker
-from pykclient.admin.partitions import by_partition, by_topic, leaders
+from pykclient.admin.partitions import by_partition, by_topic, leaders, topics_of
 from pykclient.admin.values import (
     AbortTransactionSpec,
     PartitionProducerState,
@@ -155,12 +155,7 @@ def describe_producers(
     """Return the active producers of partitions, according to their leaders or to the given broker."""
 
     def request(keys: Sequence[TopicPartition], _timeout_ms: int) -> DescribeProducersRequest:
-        return DescribeProducersRequest(
-            topics=[
-                DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
-                for topic, numbers in by_topic(keys).items()
-            ]
-        )
+        return DescribeProducersRequest(topics=topics_of(by_topic(keys), DescribeProducersRequest.TopicRequest))
 
     def read(found: Any) -> PartitionProducerState:
         producers = [

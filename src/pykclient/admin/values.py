@@ -91,7 +91,9 @@ def _member(kind: Any, value: object) -> Any:
     raise IllegalArgumentError(f"there is no {kind.__name__} {shown(value)}; there are {names}")
 
 
-class _IntKind(IntEnum):
+class _Kind:
+    """The classmethods of kafka-python's enumerations."""
+
     @classmethod
     def build_from(cls, val: object) -> Self:
         """Return the member with this value or name, in capitals or not, or ``val`` itself if it is a member.
@@ -103,26 +105,17 @@ class _IntKind(IntEnum):
         return member
 
     @classmethod
-    def value_for(cls, val: object) -> int:
-        """Return the number of the member that ``build_from`` returns."""
-        return int(cls.build_from(val))
+    def value_for(cls, val: object) -> Any:
+        """Return the value of the member that ``build_from`` returns."""
+        return _member(cls, val).value
 
 
-class _TextKind(str, Enum):  # noqa: UP042 - kafka-python's; their str() differs
-    @classmethod
-    def build_from(cls, val: object) -> Self:
-        """Return the member with this value or name, in capitals or not, or ``val`` itself if it is a member.
+class _IntKind(_Kind, IntEnum):
+    pass
 
-        Raises:
-            IllegalArgumentError: there is none.
-        """
-        member: Self = _member(cls, val)
-        return member
 
-    @classmethod
-    def value_for(cls, val: object) -> str:
-        """Return the text of the member that ``build_from`` returns."""
-        return str(cls.build_from(val).value)
+class _TextKind(_Kind, str, Enum):  # noqa: UP042 - kafka-python's; their str() differs
+    pass
 
 
 class _Value:
