@@ -151,7 +151,7 @@ def test_call_is_pending_while_response_is_handled() -> None:
             return 0
 
     seen: list[bool] = []
-    policy = RetryPolicy(Backoff(1, 2, 10, 0.0), 5, 1_000)
+    policy = RetryPolicy(Backoff(1, 10, jitter=0.0), 5, 1_000)
     call = AdminCall(DeleteTopicsHandler(), ["a"])
     call.begin(Deadline(1_000, 1_000), policy, uses_controllers=False)
     (attempt,), _ = call.poll(0)
