@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, Self, overload
+from typing import Any, Final, Protocol, Self, overload
 
 from pykclient.argument_values import checked_flag
 from pykclient.clock import FOREVER_MS, HERE, SYSTEM_CLOCK, Clock
@@ -161,16 +161,15 @@ _INFINITY = float("inf")
 
 
 class Tally:
-    """Values that are recorded together: their number, sum, extremes, and the last of them. Thread: owner."""
+    """Values that are recorded together: their number, sum and extremes. Thread: owner."""
 
-    __slots__ = ("count", "largest", "last", "smallest", "total")
+    __slots__ = ("count", "largest", "smallest", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total: float = 0
         self.largest = -_INFINITY
         self.smallest = _INFINITY
-        self.last: float = 0
 
     @classmethod
     def of(cls, *values: float) -> Self:
@@ -180,7 +179,6 @@ class Tally:
         tally.total = sum(values)
         tally.largest = max(values, default=-_INFINITY)
         tally.smallest = min(values, default=_INFINITY)
-        tally.last = values[-1] if values else 0
         return tally
 
     def add(self, other: Tally) -> None:
@@ -189,7 +187,6 @@ class Tally:
         self.total += other.total
         self.largest = max(self.largest, other.largest)
         self.smallest = min(self.smallest, other.smallest)
-        self.last = other.last
 
 
 class Stat(Protocol):
@@ -206,19 +203,6 @@ class MeasurableStat(Stat, Protocol):
     """A stat that computes one value. Thread: owner."""
 
     def measure(self, config: MetricConfig, now_ms: int) -> float: ...
-
-
-class NamedMeasurable(NamedTuple):
-    """A part of a compound stat."""
-
-    name: MetricName
-    stat: MeasurableStat
-
-
-class CompoundStat(Stat, Protocol):
-    """Computes several metrics from the same values. Thread: owner."""
-
-    def stats(self) -> list[NamedMeasurable]: ...
 
 
 class Sample:
@@ -345,7 +329,7 @@ class SampledTally:
         return tally
 
     def tally(self, config: MetricConfig, now_ms: int) -> Tally:
-        """Return the values of the windows that are not too old, without the last value."""
+        """Return the values of the windows that are not too old."""
         oldest_ms = now_ms - config.samples * config.time_window_ms
         tally = Tally()
         for last_ms, window in (*self._older, (self._last_ms, self._current())) if self._count else ():
@@ -447,16 +431,6 @@ class Rate:
         return max(elapsed_ms + missing_windows * config.time_window_ms, 1)
 
 
-class SimpleRate(Rate):
-    """A rate over the elapsed time, at least one window. Thread: owner."""
-
-    __slots__ = ()
-
-    def window_size_ms(self, config: MetricConfig, now_ms: int) -> int:
-        self.stat.purge(config, now_ms)
-        return max(now_ms - self.stat.oldest_start_ms(now_ms), config.time_window_ms, 1)
-
-
 class CumulativeSum:
     """The sum of all values ever. Thread: owner."""
 
@@ -484,24 +458,6 @@ class CumulativeCount(CumulativeSum):
         self._total += values.count
 
 
-class Value:
-    """The last value. Thread: owner."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self) -> None:
-        self._value = 0.0
-
-    def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:  # noqa: ARG002
-        self._value = values.last
-
-    def window_end_ms(self, config: MetricConfig) -> int:  # noqa: ARG002
-        return FOREVER_MS
-
-    def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002
-        return self._value
-
-
 class Meter:
     """A rate and a total of the same values. Thread: owner."""
 
@@ -521,8 +477,9 @@ class Meter:
         self._rate_name = rate_metric_name
         self._total_name = total_metric_name
 
-    def stats(self) -> list[NamedMeasurable]:
-        return [NamedMeasurable(self._total_name, self._total), NamedMeasurable(self._rate_name, self._rate)]
+    def stats(self) -> dict[MetricName, MeasurableStat]:
+        """Return the stats that measure, by the names of their metrics."""
+        return {self._total_name: self._total, self._rate_name: self._rate}
 
     def record(self, config: MetricConfig, values: Tally, now_ms: int) -> None:
         self._rate.record(config, values, now_ms)
@@ -530,31 +487,6 @@ class Meter:
 
     def window_end_ms(self, config: MetricConfig) -> int:
         return self._rate.window_end_ms(config)
-
-
-class SensorOptions:
-    """The properties of a sensor.
-
-    ``parents`` also record every value. A sensor without a value for ``inactive_expiration_ms`` is removed (None:
-    never). ``before_read`` is called with the time before one of the sensor's metrics is read: it records what its
-    owner has only counted so far.
-    """
-
-    __slots__ = ("before_read", "config", "inactive_expiration_ms", "parents", "recording_level")
-
-    def __init__(
-        self,
-        config: MetricConfig,
-        parents: Sequence[Sensor] = (),
-        recording_level: int = RecordingLevel.INFO,
-        inactive_expiration_ms: int | None = None,
-        before_read: Callable[[int], object] | None = None,
-    ) -> None:
-        self.config = config
-        self.before_read = before_read
-        self.parents = tuple(parents)
-        self.recording_level = recording_level
-        self.inactive_expiration_ms = inactive_expiration_ms
 
 
 class SensorMetric(KafkaMetric):
@@ -581,20 +513,33 @@ class SensorMetric(KafkaMetric):
 class Sensor:
     """Passes recorded values to its stats and its parents. Created by ``Metrics.sensor``. Thread: any.
 
+    ``parents`` also record every value. A sensor without a value for ``inactive_expiration_ms`` is removed (None:
+    never). ``before_read`` is called with the time before one of the sensor's metrics is read: it records what its
+    owner has only counted so far.
+
     Values are added up first, which costs much less than a call of each stat. The stats get the sum when one of their
     windows ends, or when a metric is read. So metrics are the same as if each value had been passed on at once.
     """
 
-    def __init__(self, registry: Metrics, name: str, options: SensorOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Metrics,
+        name: str,
+        config: MetricConfig,
+        parents: tuple[Sensor, ...],
+        recording_level: int,
+        inactive_expiration_ms: int | None,
+        before_read: Callable[[int], object] | None,
+    ) -> None:
         self.name = name
-        self.parents = options.parents
+        self.parents = parents
         self._registry = registry
-        self._config = options.config
-        self._before_read = options.before_read
-        self._clock = clock
-        self._should_record = options.recording_level <= options.config.record_level
-        self._inactive_expiration_ms = options.inactive_expiration_ms
-        self._last_record_ms = clock.now_ms()
+        self._config = config
+        self._before_read = before_read
+        self._clock = registry.clock
+        self._should_record = recording_level <= config.record_level
+        self._inactive_expiration_ms = inactive_expiration_ms
+        self._last_record_ms = self._clock.now_ms()
         self._next_pass_ms = 0
         self._tally = Tally()
         # guards: the stats' state, _stats, _metrics, _tally, _last_record_ms, _next_pass_ms
@@ -627,7 +572,6 @@ class Sensor:
                 tally.largest = value
             if value < tally.smallest:  # noqa: PLR1730
                 tally.smallest = value
-            tally.last = value
             self._last_record_ms = now_ms
             if now_ms >= self._next_pass_ms:
                 self._pass_on()
@@ -670,20 +614,19 @@ class Sensor:
             return stat.measure(config, now_ms)
 
     @overload
-    def add(self, what: CompoundStat, /, *, config: MetricConfig | None = None) -> bool: ...
+    def add(self, what: Meter, /, *, config: MetricConfig | None = None) -> bool: ...
 
     @overload
     def add(self, what: MetricName, stat: MeasurableStat, /, config: MetricConfig | None = None) -> bool: ...
 
     def add(
         self,
-        what: MetricName | CompoundStat,
+        what: MetricName | Meter,
         stat: MeasurableStat | None = None,
         /,
         config: MetricConfig | None = None,
     ) -> bool:
-        """Register the metric that ``stat`` computes from this sensor's values, or all metrics of a compound stat
-        (Meter).
+        """Register the metric that ``stat`` computes from this sensor's values, or all metrics of a Meter.
 
         Adding a metric again changes nothing. Return False if the sensor has expired.
 
@@ -691,7 +634,7 @@ class Sensor:
             IllegalArgumentError: another sensor has the metric.
         """
         if not isinstance(what, MetricName):
-            return self._add(dict(what.stats()), what, config)
+            return self._add(what.stats(), what, config)
         if stat is None:
             raise IllegalArgumentError("a metric needs a stat that computes it")
         return self._add({what: stat}, stat, config)
@@ -850,10 +793,15 @@ class Metrics:
         with self._lock:
             sensor = self._sensors.get(name)
             if sensor is None:
-                options = SensorOptions(
-                    config or self.config, parents, recording_level, inactive_expiration_ms, before_read
+                sensor = self._sensors[name] = Sensor(
+                    self,
+                    name,
+                    config or self.config,
+                    parents,
+                    recording_level,
+                    inactive_expiration_ms,
+                    before_read,
                 )
-                sensor = self._sensors[name] = Sensor(self, name, options, self.clock)
                 for parent in sensor.parents:
                     self._children.setdefault(parent, []).append(sensor)
             return sensor

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
+
+from pykclient.serialization import MessageField as MessageField, SerializationContext as SerializationContext
 
 
 class KafkaException(Exception):  # noqa: N818 - confluent-kafka's name
@@ -18,23 +19,6 @@ class KafkaException(Exception):  # noqa: N818 - confluent-kafka's name
 
 class SerializationError(KafkaException):
     """An object that its serializer refuses, or bytes that are not what its deserializer reads."""
-
-
-class MessageField(StrEnum):
-    """The part of a message that is serialized: ``KEY``, ``VALUE`` or ``NONE``."""
-
-    NONE = "none"
-    KEY = "key"
-    VALUE = "value"
-
-
-class SerializationContext:
-    """Data about the current message: ``topic``, ``field`` (a MessageField) and ``headers``."""
-
-    def __init__(self, topic: str, field: MessageField, headers: Any = None) -> None:
-        self.topic = topic
-        self.field = field
-        self.headers = headers
 
 
 class Serializer:

@@ -12,8 +12,6 @@ import org.apache.kafka.common.metrics.stats.CumulativeSum;
 import org.apache.kafka.common.metrics.stats.Max;
 import org.apache.kafka.common.metrics.stats.Min;
 import org.apache.kafka.common.metrics.stats.Rate;
-import org.apache.kafka.common.metrics.stats.SimpleRate;
-import org.apache.kafka.common.metrics.stats.Value;
 import org.apache.kafka.common.metrics.stats.WindowedCount;
 import org.apache.kafka.common.metrics.stats.WindowedSum;
 
@@ -29,7 +27,7 @@ public class StatsOracle {
                 config = new MetricConfig().samples(Integer.parseInt(words[1]))
                     .timeWindow(Long.parseLong(words[2]), TimeUnit.MILLISECONDS);
                 stats = List.of(new Avg(), new Max(), new Min(), new WindowedSum(), new WindowedCount(), new Rate(),
-                    new Rate(new WindowedCount()), new SimpleRate(), new CumulativeSum(), new CumulativeCount(), new Value());
+                    new Rate(new WindowedCount()), new CumulativeSum(), new CumulativeCount());
             } else if (words[0].equals("record")) {
                 for (MeasurableStat stat : stats) {
                     stat.record(config, Double.parseDouble(words[2]), Long.parseLong(words[1]));

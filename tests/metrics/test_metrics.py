@@ -24,7 +24,6 @@ from pykclient.metrics import (
     Rate,
     RecordingLevel,
     Tally,
-    Value,
     WindowedCount,
     WindowedSum,
 )
@@ -138,7 +137,6 @@ ALL_STATS: dict[str, Callable[[], MeasurableStat]] = {
     "rate": Rate,
     "total": CumulativeSum,
     "total-count": CumulativeCount,
-    "last": Value,
 }
 
 
@@ -324,12 +322,12 @@ def test_metrics_by_group_equal_kafka_pythons(metrics: Metrics) -> None:
         sensor = metrics.sensor(topic)
         sensor.add(metrics.metric_name("size", "topic-metrics", tags={"topic": topic}), Max())
         sensor.record(5.0)
-    metrics.sensor("all").add(metrics.metric_name("last", "client-metrics"), Value())
+    metrics.sensor("all").add(metrics.metric_name("sum", "client-metrics"), WindowedSum())
     assert metrics.by_group() == {
         "kafka-metrics-count": {"count": 4},
         "topic-metrics.a": {"size": 5.0},
         "topic-metrics.b": {"size": 5.0},
-        "client-metrics": {"last": 0.0},
+        "client-metrics": {"sum": 0.0},
     }
 
 

@@ -1470,7 +1470,7 @@ class Repeater:
     def repeat(self, id: str, request: RepeatableRequest) -> Callable[[], Repetitions]:
         assert id == NODE.id_string
         self.asked.append(request)
-        return lambda: Repetitions(self.count, 60, 40, 1_000, 300, 400, 350)
+        return lambda: Repetitions(self.count, 60, 40, 1_000, 300, 400)
 
     def poll(self, timeout_ms: int) -> None:
         if self.error is not None:

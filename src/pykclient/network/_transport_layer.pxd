@@ -80,7 +80,7 @@ cdef struct Connection:
     char *response
     Py_ssize_t repeated_size, response_size, epoch_at
     int32_t correlation_id, epoch  # of the next one
-    int64_t sent_ms, total_ms, least_ms, most_ms, last_ms
+    int64_t sent_ms, total_ms, least_ms, most_ms
     int repeats
     # the poller's part
     Watched *watched  # NULL: not registered

@@ -317,7 +317,7 @@ cdef void repeat(Connection *connection) noexcept nogil:
             connection.error = ENOBUFS
         return
     now_ms = even_ms()
-    latency_ms = connection.last_ms = now_ms - connection.sent_ms
+    latency_ms = now_ms - connection.sent_ms
     connection.least_ms = min(connection.least_ms, latency_ms) if connection.repeats else latency_ms
     connection.most_ms = max(connection.most_ms, latency_ms)
     connection.total_ms += latency_ms
@@ -546,13 +546,13 @@ cdef class SocketFrameStream:
         self.response, self.repeated = bytearray(response), bytearray(frame)
         connection.epoch_at = epoch_at
         connection.sent_ms = even_ms() - <int64_t>age_ms
-        connection.total_ms = connection.least_ms = connection.most_ms = connection.last_ms = 0
+        connection.total_ms = connection.least_ms = connection.most_ms = 0
         connection.repeats = 0
         connection.response, connection.response_size = self.response, len(self.response)
         connection.repeated, connection.repeated_size = self.repeated, len(self.repeated)
         return True
 
-    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
+    def end_repeating(self) -> tuple[int, int, int, int, int, int]:
         cdef Connection *connection = &self.connection
         cdef int repeats = connection.repeats
         connection.repeated = NULL
@@ -564,7 +564,6 @@ cdef class SocketFrameStream:
             connection.total_ms,
             connection.least_ms,
             connection.most_ms,
-            connection.last_ms,
         )
 
     # --- writing -------------------------------------------------------------------------------------------------------

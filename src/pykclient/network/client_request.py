@@ -60,13 +60,12 @@ class Repetitions(NamedTuple):
     total_ms: int
     least_ms: int
     most_ms: int
-    last_ms: int
 
     @property
     def latencies_ms(self) -> Tally:
         """The times from requests to their responses."""
         tally = Tally()
-        tally.count, tally.total, tally.last = self.repeats, self.total_ms, self.last_ms
+        tally.count, tally.total = self.repeats, self.total_ms
         tally.smallest, tally.largest = self.least_ms, self.most_ms
         return tally
 

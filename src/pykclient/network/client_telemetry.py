@@ -11,26 +11,27 @@ import math
 import random
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import CorruptRecordError
-from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.kafka_client import KafkaClient
 from pykclient.protocol.api_keys import ApiKeys
+from pykclient.protocol.wire import ZERO_UUID
 from pykclient.record import Compression, CompressionType
+from pykclient.record.record_batch import encode_uvarint
 
 if TYPE_CHECKING:
     from pykclient.clock import Signal
     from pykclient.log_context import LogContext
     from pykclient.metrics import KafkaMetric, MetricName, Metrics
     from pykclient.network.cluster_connection_states import ApiVersions
-    from pykclient.network.kafka_client import LeastLoadedNode
     from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
     from pykclient.protocol.messages.push_telemetry import PushTelemetryResponse
-    from pykclient.types import Node
 
 _NS_PER_MS: Final = 1_000_000
 # The kinds of fields of protocol buffers.
@@ -69,7 +70,9 @@ def _metric(point: Point) -> bytes:
         return _text(1, point.name) + _message(5, data_point)  # a Gauge
     temporality = _DELTA if point.is_delta else _CUMULATIVE
     is_monotonic = _tag(3, _VARINT) + b"\x01"
-    return _text(1, point.name) + _message(7, data_point + _tag(2, _VARINT) + _varint(temporality) + is_monotonic)
+    return _text(1, point.name) + _message(
+        7, data_point + _tag(2, _VARINT) + encode_uvarint(temporality) + is_monotonic
+    )
 
 
 def _number_data_point(point: Point) -> bytes:
@@ -87,7 +90,7 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _message(field: int, content: bytes) -> bytes:
-    return _tag(field, _LENGTH_DELIMITED) + _varint(len(content)) + content
+    return _tag(field, _LENGTH_DELIMITED) + encode_uvarint(len(content)) + content
 
 
 def _fixed64(field: int, form: str, value: float) -> bytes:
@@ -95,16 +98,7 @@ def _fixed64(field: int, form: str, value: float) -> bytes:
 
 
 def _tag(field: int, kind: int) -> bytes:
-    return _varint(field << 3 | kind)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return encode_uvarint(field << 3 | kind)
 
 
 _DOMAIN: Final = "org.apache.kafka"
@@ -200,7 +194,6 @@ _NO_NODE_MS: Final = 1_000
 _NO_NODE_AWAITED_MS: Final = 50
 #: The first push comes after a random part of the interval, between these, so that clients do not push together.
 _FIRST_PUSH: Final = (0.5, 1.5)
-_ZERO_UUID: Final = uuid.UUID(int=0)
 #: Errors after which nothing is ever sent again.
 _FATAL: Final = (errors.InvalidRequestError, errors.InvalidRecordError, errors.UnsupportedVersionError)
 #: Errors after which the subscription is fetched at once.
@@ -220,26 +213,11 @@ class Subscription(NamedTuple):
     prefixes: tuple[str, ...]
 
 
-class TelemetryClient(Protocol):
-    """The part of a NetworkClient that sends telemetry requests."""
+class TelemetryClient(KafkaClient, Protocol):
+    """A client that sends telemetry requests."""
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode: ...
-
-    def can_send_request(self, node_id: str, now_ms: int) -> bool: ...
-
-    def ready(self, node: Node, now_ms: int) -> bool: ...
-
-    def new_client_request(
-        self,
-        node_id: str,
-        request_builder: RequestBuilder,
-        created_ms: int,
-        expect_response: bool,
-        request_timeout_ms: int | None = None,
-        callback: Callable[[ClientResponse], None] | None = None,
-    ) -> ClientRequest: ...
-
-    def send(self, request: ClientRequest, now_ms: int) -> None: ...
+    def can_send_request(self, node_id: str, now_ms: int) -> bool:
+        """Return True if the connection is ready, is not throttled, and has room for another request."""
 
 
 class ClientTelemetry:
@@ -371,7 +349,7 @@ class ClientTelemetry:
         from pykclient.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 
         known = self.client_instance_id
-        return RequestBuilder(GetTelemetrySubscriptionsRequest(client_instance_id=known or _ZERO_UUID))
+        return RequestBuilder(GetTelemetrySubscriptionsRequest(client_instance_id=known or ZERO_UUID))
 
     def _push_request(self, is_last: bool) -> RequestBuilder:
         from pykclient.protocol.messages.push_telemetry import PushTelemetryRequest

@@ -249,7 +249,7 @@ class FrameStream(Protocol):
         Such a response does not end ``select``, and ``read`` does not return it, but counts its bytes.
         """
 
-    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
+    def end_repeating(self) -> tuple[int, int, int, int, int, int]:
         """Send it no more; return ``Repetitions``."""
 
     @property
@@ -318,8 +318,8 @@ class ReadingFrameStream:
     def begin_repeating(self, request: RepeatableRequest) -> bool:  # noqa: ARG002 - the seam's signature
         return False
 
-    def end_repeating(self) -> tuple[int, int, int, int, int, int, int]:
-        return (0, 0, 0, 0, 0, 0, 0)
+    def end_repeating(self) -> tuple[int, int, int, int, int, int]:
+        return (0, 0, 0, 0, 0, 0)
 
     def close(self) -> None:
         self._reader.close()

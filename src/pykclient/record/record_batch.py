@@ -39,12 +39,16 @@ def encode_varint(value: int) -> bytes:
     """
     if not -_INT64_BOUND <= value < _INT64_BOUND:
         raise IllegalArgumentError(f"{value} does not fit 64 bits")
-    zigzag = (value << 1 ^ value >> 63) & _MASK_64
+    return encode_uvarint((value << 1 ^ value >> 63) & _MASK_64)
+
+
+def encode_uvarint(number: int) -> bytes:
+    """Return a number from 0 on in bytes of seven bits each, the lowest first."""
     encoded = bytearray()
-    while zigzag > 0x7F:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
     return bytes(encoded)
 
 

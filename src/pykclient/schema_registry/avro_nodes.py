@@ -12,8 +12,8 @@ import struct
 from typing import Any, Final
 
 from pykclient.errors import SerializationError
+from pykclient.record.record_batch import encode_varint
 from pykclient.schema_registry.avro_types import AvroType, branch_for, matches, written_fields
-from pykclient.schema_registry.wire import varint
 
 #: The forms of columns: one bit; so many bytes; bytes of any length; a number of values; named columns.
 BITS, FIXED, BYTES, LIST, STRUCT = range(5)
@@ -328,7 +328,7 @@ _SKIPS: Final = {
 
 def zigzag(number: int) -> bytes:
     """Return a number as Avro's int or long."""
-    return varint(number << 1 ^ number >> 63)
+    return encode_varint(number)
 
 
 def encoded(of: AvroType, default: Any) -> bytes:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pykclient.errors import SerializationError
+from pykclient.record.record_batch import encode_uvarint, encode_varint
 from pykclient.serialization import MessageField, SerializationContext
 
 KEY_SCHEMA_ID: Final = "__key_schema_id"
@@ -128,17 +129,7 @@ def write_indexes(indexes: Sequence[int], zigzag: bool = True) -> bytes:
     """Return the number of indexes and each of them as varints; for the first message, one byte 0."""
     if list(indexes) == [0]:
         return b"\x00"
-    return b"".join(varint(number << 1 ^ number >> 63 if zigzag else number) for number in (len(indexes), *indexes))
-
-
-def varint(number: int) -> bytes:
-    """Return an unsigned number in bytes of seven bits each, the lowest first."""
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    return b"".join((encode_varint if zigzag else encode_uvarint)(number) for number in (len(indexes), *indexes))
 
 
 def read_indexes(data: bytes, pos: int, zigzag: bool = True) -> tuple[list[int], int]:

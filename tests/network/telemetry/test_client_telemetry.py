@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
@@ -17,7 +17,13 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Meter, MetricConfig, Metrics
 from pykclient.network import client_telemetry as state
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.network.client_telemetry import DEFAULT_PUSH_INTERVAL_MS, ClientTelemetry, Point, encode_metrics
+from pykclient.network.client_telemetry import (
+    DEFAULT_PUSH_INTERVAL_MS,
+    ClientTelemetry,
+    Point,
+    TelemetryClient,
+    encode_metrics,
+)
 from pykclient.network.cluster_connection_states import ApiVersions, NodeApiVersions
 from pykclient.network.kafka_client import LeastLoadedNode
 from pykclient.protocol.messages.get_telemetry_subscriptions import (
@@ -95,7 +101,7 @@ class Harness:
         self.telemetry = ClientTelemetry(self.metrics, {"group_id": "g"}, self.versions, LogContext(), random.Random(1))
 
     def poll(self) -> int:
-        return self.telemetry.poll(self.client, self.clock.now_ms())
+        return self.telemetry.poll(cast(TelemetryClient, self.client), self.clock.now_ms())
 
     def answer(self, body: Any) -> None:
         self.client.answer(body, self.clock.now_ms())
@@ -286,7 +292,7 @@ def test_dropped_connections_are_forgotten() -> None:
 def test_last_push_is_sent_at_once() -> None:
     it = Harness()
     it.subscribe()
-    assert it.telemetry.push_last(it.client, it.clock.now_ms())
+    assert it.telemetry.push_last(cast(TelemetryClient, it.client), it.clock.now_ms())
     message = it.client.sent[-1].request_builder.build(0)
     assert isinstance(message, PushTelemetryRequest)
     assert message.terminating
@@ -300,7 +306,7 @@ def test_without_a_subscription_there_is_no_last_push(asks: bool) -> None:
     it = Harness()
     if asks:
         it.poll()
-    assert not it.telemetry.push_last(it.client, it.clock.now_ms())
+    assert not it.telemetry.push_last(cast(TelemetryClient, it.client), it.clock.now_ms())
     assert it.apis == [71][: int(asks)]
 
 
