@@ -33,23 +33,6 @@ class FixedHeaders(tuple[Header, ...]):
 #: The most characters of a key or value that the text of a record shows.
 _SHOWN_CHARACTERS = 60
 
-#: The names under which a record stores its fields. Headers are decoded into a tuple that neighbouring records share;
-#: each record creates its own list on first access.
-RECORD_SLOTS = (
-    "_headers",
-    "delivery_count",
-    "key",
-    "leader_epoch",
-    "offset",
-    "partition",
-    "serialized_key_size",
-    "serialized_value_size",
-    "timestamp",
-    "timestamp_type",
-    "topic",
-    "value",
-)
-
 
 class ConsumerRecordBase(Generic[K, V]):
     """A record read from Kafka.
@@ -73,21 +56,20 @@ class ConsumerRecordBase(Generic[K, V]):
     Thread: any, as long as no other thread changes the record.
     """
 
-    if TYPE_CHECKING:  # inheriting classes have the slots
-        topic: str
-        partition: int
-        leader_epoch: int | None
-        offset: int
-        timestamp: int
-        timestamp_type: int
-        key: K | None
-        value: V | None
-        serialized_key_size: int
-        serialized_value_size: int
-        delivery_count: int | None
-        _headers: Headers
-    else:
-        __slots__ = ()
+    topic: str
+    partition: int
+    leader_epoch: int | None
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: K | None
+    value: V | None
+    serialized_key_size: int
+    serialized_value_size: int
+    delivery_count: int | None
+    _headers: Headers  # decoded into a tuple that neighbouring records share; each makes its own list on first access
+    if not TYPE_CHECKING:
+        __slots__ = ()  # inheriting classes have them
 
     __match_args__ = (
         "topic",
@@ -213,6 +195,10 @@ class ConsumerRecordBase(Generic[K, V]):
 
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))
+
+
+#: The names under which a record stores its fields.
+RECORD_SLOTS = tuple(ConsumerRecordBase.__annotations__)
 
 
 def _shown(value: object) -> str:

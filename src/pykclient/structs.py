@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from pykclient.types import (
-    ConsumerGroupMetadata,
-    MemberState,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionInfo,
-    RecordMetadata,
-    TopicPartition,
+    ConsumerGroupMetadata as ConsumerGroupMetadata,
+    MemberState as MemberState,
+    OffsetAndMetadata as OffsetAndMetadata,
+    OffsetAndTimestamp as OffsetAndTimestamp,
+    PartitionInfo as PartitionInfo,
+    RecordMetadata as RecordMetadata,
+    TopicPartition as TopicPartition,
 )
-
-__all__ = [
-    "ConsumerGroupMetadata",
-    "MemberState",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "PartitionInfo",
-    "RecordMetadata",
-    "TopicPartition",
-]

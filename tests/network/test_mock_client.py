@@ -89,7 +89,7 @@ def test_mock_client_simulates_disconnections_and_timeouts() -> None:
     clock.advance(10_000)
     client.poll(0, clock.now_ms())
     assert late[0].disconnected
-    assert not client.has_in_flight_requests()
+    assert client.in_flight_request_count() == 0
 
 
 def test_mock_client_simulates_versions_backoff_and_throttling() -> None:

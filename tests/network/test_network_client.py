@@ -189,7 +189,7 @@ def test_response_completes_request(discover: bool) -> None:
     assert response.correlation_id == request.correlation_id
     assert response.api_version == ApiKeys.latest_version(ApiKeys.HEARTBEAT)
     assert response.request_latency_ms == 2
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
 
 
 def test_responses_of_one_poll_are_handled_in_order() -> None:
@@ -274,7 +274,7 @@ def test_unsupported_version_fails_request_in_next_poll() -> None:
     assert got == [response]
     assert isinstance(response.build_error, UnsupportedVersionError)
     assert not response.disconnected
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
     assert f.selector.pending("0") == []
     assert response.correlation_id == request.correlation_id
 
@@ -334,7 +334,7 @@ def test_interrupted_send_fails_all_requests_of_connection(error: type[BaseExcep
     f.selector.send = send  # type: ignore[method-assign]
     f.poll()
     assert [response.disconnected for response in first] == [True, True]
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
     f.clock.advance(2 * BACKOFF_MS)
     f.await_ready()
 
@@ -346,7 +346,7 @@ def test_report_names_request_that_cannot_be_encoded() -> None:
     for _ in range(20):
         f.poll(BACKOFF_MS)
     assert "API_VERSIONS v4 request could not be encoded" in f.client.connection_report()
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
 
 
 def test_newest_common_version_is_sent() -> None:
@@ -536,7 +536,7 @@ def test_lost_connection_fails_requests_oldest_first() -> None:
     responses = f.poll()
     assert [response.correlation_id for response in responses] == sent
     assert all(response.disconnected and not response.timed_out for response in responses)
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
 
 
 def test_responses_received_before_disconnect_are_handled() -> None:
@@ -612,7 +612,7 @@ def test_close_node_forgets_pending_requests() -> None:
     f.client.close_node("0")
     assert f.poll() == []
     assert not got
-    assert not f.client.has_in_flight_requests("0")
+    assert f.client.in_flight_request_count("0") == 0
     assert f.client.connection_delay_ms(NODE, f.now) == 0
     f.await_ready()
 
@@ -1330,7 +1330,7 @@ def test_repeated_request_is_sent_without_ending_wait() -> None:
     assert f.got == [response]
     assert response.correlation_id == last + 1
     assert response.created_ms == begun_ms + 100, "its latency is that of the last request"
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
 
 
 def test_poll_waits_remaining_time_after_repeated_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1413,7 +1413,7 @@ def test_usual_response_does_not_end_wait(monkeypatch: pytest.MonkeyPatch) -> No
     assert f.waits == [50, 20]
     assert f.handled == [(f.handled[0][0], begun_ms + 30)]
     assert f.got == []
-    assert not f.client.has_in_flight_requests()
+    assert f.client.in_flight_request_count() == 0
     f.send()
     f.selector.respond(NODE.id_string, HeartbeatResponse())
     assert len(f.poll(50)) == 1
@@ -1504,12 +1504,11 @@ def test_poller_repeats_request_during_wait(monkeypatch: pytest.MonkeyPatch) -> 
         f.now - 100 - sent_ms,
     )
     [latencies] = f.builder.repeated_ms
-    assert (latencies.count, latencies.total, latencies.smallest, latencies.largest, latencies.last) == (
+    assert (latencies.count, latencies.total, latencies.smallest, latencies.largest) == (
         3,
         1_000,
         300,
         400,
-        350,
     )
     assert f.request.correlation_id == last + 3
     assert f.request.created_ms == f.now - 40, "its latency is that of the last request"

@@ -201,9 +201,6 @@ class MockClient:
     def in_flight_request_count(self, node_id: str | None = None) -> int:
         return len([request for request in self.requests if node_id is None or request.destination == node_id])
 
-    def has_in_flight_requests(self, node_id: str | None = None) -> bool:
-        return self.in_flight_request_count(node_id) > 0
-
     def is_idle(self) -> bool:
         is_updating = self.metadata is not None and self.metadata.update_requested
         return not (self.requests or self.responses or is_updating)

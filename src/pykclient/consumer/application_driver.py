@@ -606,7 +606,7 @@ class NetworkClientDelegate:
 
         Also move on connections that are being made, and read ahead what nodes have sent meanwhile.
         """
-        may_read = self._client.has_in_flight_requests()
+        may_read = self._client.in_flight_request_count() > 0
         self.try_send(now_ms)
         if may_read or self._unsent:  # otherwise there is nothing but what was just sent
             self._client.poll(0, now_ms)

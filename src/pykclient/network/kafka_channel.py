@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import selectors
-import socket
 from collections.abc import Callable
+from operator import attrgetter
 
 from pykclient.errors import AuthenticationError, SslAuthenticationError
 from pykclient.network import channel_state
@@ -20,14 +20,14 @@ _NOT_CONNECTED = ChannelState(channel_state.NOT_CONNECTED)
 class Traffic:
     """The traffic of one connection in total, as plain integers for the hot path.
 
-    ``request_max`` is the largest request since the last publication. Thread: io; any thread may read it.
+    ``request_max`` is the largest request since the last publication, and ``_published`` what was published until then.
+    Thread: io; any thread may read it.
     """
-
-    __slots__ = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "request_max", "requests", "responses")
 
     def __init__(self) -> None:
         self.bytes_sent = self.bytes_received = self.io_count = 0
         self.requests = self.request_bytes = self.request_max = self.responses = 0
+        self._published = (0,) * len(_TOTALS)
 
     def add(self, other: Traffic) -> None:
         self.bytes_sent += other.bytes_sent
@@ -38,23 +38,24 @@ class Traffic:
         self.request_max = max(self.request_max, other.request_max)
         self.responses += other.responses
 
-    def take_since(self, published: Traffic) -> Traffic | None:
-        """Return the traffic since ``published``, which becomes the current total; None if there is none.
+    def take_unpublished(self) -> Traffic | None:
+        """Return the traffic since the last call; None if there is none.
 
         The caller holds the lock of publications. The I/O thread may count meanwhile: the next call returns the rest.
         """
-        if self.io_count == published.io_count and self.requests == published.requests:
+        totals = _totals_of(self)
+        before, self._published = self._published, totals
+        if totals == before:
             return None
         since = Traffic()
-        for name in _TOTALS:
-            total = getattr(self, name)
-            setattr(since, name, total - getattr(published, name))
-            setattr(published, name, total)
+        for name, total, published in zip(_TOTALS, totals, before, strict=True):
+            setattr(since, name, total - published)
         since.request_max, self.request_max = self.request_max, 0
         return since
 
 
 _TOTALS = ("bytes_received", "bytes_sent", "io_count", "request_bytes", "requests", "responses")
+_totals_of = attrgetter(*_TOTALS)
 
 
 class KafkaChannel:
@@ -75,6 +76,7 @@ class KafkaChannel:
         self.pump = stream.pump  # a plain attribute for the poller
         #: True for a plain socket: nothing but the stream holds bytes back, and only frames are written.
         self.is_plain = type(transport) is PlaintextTransportLayer
+        self.sock = transport.sock
         self._transport = transport
         self._authenticator = authenticator
         self._remote_address: str | None = None
@@ -86,10 +88,6 @@ class KafkaChannel:
         self.received_meanwhile: list[Frame] = []
 
     # --- what the selector asks ------------------------------------------------------------------------------------
-
-    @property
-    def sock(self) -> socket.socket:
-        return self._transport.sock
 
     @property
     def is_connected(self) -> bool:
@@ -176,11 +174,15 @@ class KafkaChannel:
         """Set the callback, from any thread, for when ``prepare`` can go on without anything from the peer."""
         self._authenticator.start(resume)
 
-    def begin_reauthentication(self, now_ms: int) -> None:
-        """Make the connection authenticate again (KIP-368). ``prepare`` does that; until then it is not ``ready``."""
+    def begin_reauthentication(self, now_ms: int, first_frame: Frame | None = None) -> None:
+        """Make the connection authenticate again (KIP-368). ``prepare`` does that; until then it is not ``ready``.
+
+        ``first_frame`` is the one with which the peer has begun it.
+        """
         self.ready = self.stream.ready = False
         self.reauthenticate_ms = None
         self.reauthentication_start_ms = now_ms
+        self._first_frame = first_frame
         self._authenticator.begin_reauthentication()
 
     def begin_repeating(self, request: RepeatableRequest) -> bool:
@@ -200,10 +202,6 @@ class KafkaChannel:
             traffic.request_bytes += done.size_bytes
             traffic.request_max = max(traffic.request_max, done.size_bytes // done.repeats)
         return done
-
-    def authenticate_from(self, frame: Frame) -> None:
-        """Set the frame with which the peer has begun to authenticate again."""
-        self._first_frame = frame
 
     @property
     def session(self) -> Session | None:

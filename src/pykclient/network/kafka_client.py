@@ -132,9 +132,6 @@ class KafkaClient(Protocol):
     def in_flight_request_count(self, node_id: str | None = None) -> int:
         """Return the number of requests in flight, to one node or in total."""
 
-    def has_in_flight_requests(self, node_id: str | None = None) -> bool:
-        """Return whether any request is in flight, to one node or in total."""
-
     def is_idle(self) -> bool:
         """Return True if no request is in flight and no connection is being made: no poll has anything to wait for."""
 

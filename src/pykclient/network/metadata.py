@@ -986,12 +986,7 @@ class Metadata:
         """
         if self._fatal_error is None and not self._unauthorized_topics and not self._invalid_topics:
             return  # without the lock, because each poll calls this; the next poll sees an error that arrives just now
-        with self._lock:
-            error = self._fatal_error or self._recoverable_error(self._unauthorized_topics, self._invalid_topics)
-            self._fatal_error = None
-            self._clear_recoverable_errors()
-        if error is not None:
-            raise error
+        self._throw_error_of(self._unauthorized_topics | self._invalid_topics)
 
     def maybe_throw_fatal_exception(self) -> None:
         """Raise the fatal error, if any, and forget it. The producer uses this while it waits.
@@ -1012,26 +1007,20 @@ class Metadata:
             TopicAuthorizationError: the client may not access the topic.
             InvalidTopicError: the name of the topic is invalid.
         """
+        self._throw_error_of(frozenset((topic,)))
+
+    def _throw_error_of(self, topics: frozenset[str]) -> None:
+        """Raise the fatal error, or else that of ``topics``, from which the client recovers by dropping them."""
         with self._lock:
-            only = frozenset((topic,))
-            error = self._fatal_error or self._recoverable_error(
-                self._unauthorized_topics & only, self._invalid_topics & only
-            )
-            self._fatal_error = None
-            self._clear_recoverable_errors()
+            error, self._fatal_error = self._fatal_error, None
+            unauthorized, invalid = self._unauthorized_topics & topics, self._invalid_topics & topics
+            self._invalid_topics = self._unauthorized_topics = frozenset()
         if error is not None:
             raise error
-
-    def _recoverable_error(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> KafkaError | None:
-        """Return the error of topics from which the client recovers by dropping them."""
         if unauthorized:
-            return topics_denied(self._log.principal, unauthorized, self.needed_operation)
+            raise topics_denied(self._log.principal, unauthorized, self.needed_operation)
         if invalid:
-            return InvalidTopicError(f"invalid topic names: {', '.join(sorted(invalid))}")
-        return None
-
-    def _clear_recoverable_errors(self) -> None:
-        self._invalid_topics = self._unauthorized_topics = frozenset()
+            raise InvalidTopicError(f"invalid topic names: {', '.join(sorted(invalid))}")
 
     def close(self) -> None:
         """Refuse further updates."""

@@ -758,8 +758,7 @@ class NetworkClient:
         now_ms = self._clock.now_ms()
         self._cancel_in_flight_requests(self._aborted_sends, node_id, now_ms, timed_out=False)
         self._connection_states.disconnected(node_id, now_ms)
-        self._api_versions.remove(node_id)
-        self._nodes_needing_api_versions.pop(node_id, None)
+        self._forget_versions(node_id)
 
     def close_node(self, node_id: str) -> None:
         self._log.debug("Closing the connection to %s", self._name(node_id))
@@ -767,6 +766,9 @@ class NetworkClient:
         self._selector.close_channel(node_id)
         self._cancel_in_flight_requests(None, node_id, self._clock.now_ms(), timed_out=False)
         self._connection_states.remove(node_id)
+        self._forget_versions(node_id)
+
+    def _forget_versions(self, node_id: str) -> None:
         self._api_versions.remove(node_id)
         self._nodes_needing_api_versions.pop(node_id, None)
 
@@ -789,8 +791,7 @@ class NetworkClient:
     ) -> None:
         was_ready = self._connection_states.is_ready(node_id, FOREVER_MS)
         self._connection_states.disconnected(node_id, now_ms)
-        self._api_versions.remove(node_id)
-        self._nodes_needing_api_versions.pop(node_id, None)
+        self._forget_versions(node_id)
         if state.state == channel_state.AUTHENTICATION_FAILED and state.exception is not None:
             self._connection_states.authentication_failed(node_id, now_ms, state.exception)
             self._note_failure(node_id, f"authentication failed: {state.exception}")
@@ -846,9 +847,6 @@ class NetworkClient:
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
         return self._in_flight.total if node_id is None else self._in_flight.count(node_id)
-
-    def has_in_flight_requests(self, node_id: str | None = None) -> bool:
-        return self.in_flight_request_count(node_id) > 0
 
     def connection_report(self) -> str:
         """Return which addresses cannot be reached, why and since when, for error messages; empty if none.

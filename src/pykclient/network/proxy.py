@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import h11
@@ -222,17 +222,14 @@ _PORTS: Final = {"socks5": 1080, "socks5h": 1080, "http": 8080}
 _PACKAGES: Final = ("h11", "socksio")
 
 
-class ProxyConfig:
-    """A proxy that connects to brokers by name. Its repr shows no credentials. Immutable. Thread: any."""
+class ProxyConfig(NamedTuple):
+    """A proxy that connects to brokers by name. Its repr shows no credentials. Thread: any."""
 
-    __slots__ = ("host", "password", "port", "scheme", "user")
-
-    def __init__(self, scheme: str, host: str, port: int, user: str | None, password: str | None) -> None:
-        self.scheme = scheme
-        self.host = host
-        self.port = port
-        self.user = user
-        self.password = password
+    scheme: str
+    host: str
+    port: int
+    user: str | None
+    password: str | None
 
     @classmethod
     def parse(cls, url: str) -> ProxyConfig:
@@ -272,7 +269,6 @@ class ProxyConfig:
 
     def new_tunnel(self, host: str, port: int) -> Tunnel:
         """Return the exchange that lets the proxy connect to a broker."""
-
         kind = HttpTunnel if self.scheme == "http" else Socks5Tunnel
         return kind(host, port, self.user, self.password)
 

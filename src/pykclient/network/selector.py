@@ -34,7 +34,6 @@ from pykclient.metrics import (
     MetricName,
     Metrics,
     Rate,
-    SampledStat,
     Sensor,
     Tally,
 )
@@ -211,40 +210,41 @@ class _TotalNs(CumulativeSum):
         return super().measure(config, now_ms) * 1e6
 
 
+#: Meters of a connection's traffic: the sensor, the beginning of the metrics' names, what they count, and the counter.
+_METERS: Final = (
+    ("requests-sent", "request", "requests sent", "requests"),
+    ("bytes-sent", "outgoing-byte", "bytes sent", "bytes_sent"),
+    ("responses-received", "response", "responses received", "responses"),
+    ("bytes-received", "incoming-byte", "bytes received", "bytes_received"),
+)
+_METER_OF_IO: Final = ("bytes-sent-received", "network-io", "reads and writes on all connections", "io_count")
+
+
 class _TrafficSensors:
     """The sensors of one connection, or of all connections together."""
 
     def __init__(self, owner: SelectorMetrics, prefix: str, suffix: str, group: str, tags: Mapping[str, str]) -> None:
-        def meter(sensor: str, base: str, what: str) -> Sensor:
-            return owner.meter(f"{prefix}{sensor}{suffix}", base, what, group, tags)
-
-        self._requests = meter("requests-sent", "request", "requests sent")
-        self._bytes_sent = meter("bytes-sent", "outgoing-byte", "bytes sent")
-        self._responses = meter("responses-received", "response", "responses received")
-        self._bytes_received = meter("bytes-received", "incoming-byte", "bytes received")
-        self._io = None
-        if not prefix:
-            self._io = meter("bytes-sent-received", "network-io", "reads and writes on all connections")
-        self._request_size = owner.sensor(f"{prefix}request-size{suffix}")
-        average = owner.metric_name("request-size-avg", "Mean size of the requests sent, in bytes", group, tags)
-        largest = owner.metric_name("request-size-max", "Size of the largest request sent, in bytes", group, tags)
-        self._request_size.add(average, Avg())
-        self._request_size.add(largest, Max())
+        meters = _METERS if prefix else (*_METERS, _METER_OF_IO)
+        self._meters = [
+            (counter, owner.meter(f"{prefix}{sensor}{suffix}", base, what, group, tags))
+            for sensor, base, what, counter in meters
+        ]
+        self._request_size = owner.extremes(
+            f"{prefix}request-size{suffix}",
+            "request-size",
+            ("Mean size of the requests sent, in bytes", "Size of the largest request sent, in bytes"),
+            group,
+            tags,
+        )
 
     def publish(self, traffic: Traffic, now_ms: int) -> None:
+        for counter, sensor in self._meters:
+            if count := getattr(traffic, counter):
+                sensor.record(count, now_ms)
         if traffic.requests:
-            self._requests.record(traffic.requests, now_ms)
             sizes = Tally()
             sizes.count, sizes.total, sizes.largest = traffic.requests, traffic.request_bytes, traffic.request_max
             self._request_size.record_all(sizes, now_ms)
-        if traffic.bytes_sent:
-            self._bytes_sent.record(traffic.bytes_sent, now_ms)
-        if traffic.responses:
-            self._responses.record(traffic.responses, now_ms)
-        if traffic.bytes_received:
-            self._bytes_received.record(traffic.bytes_received, now_ms)
-        if traffic.io_count and self._io is not None:
-            self._io.record(traffic.io_count, now_ms)
 
 
 class SelectorMetrics:
@@ -271,7 +271,6 @@ class SelectorMetrics:
         self._suffix = ":" + "".join(f"{key}-{value}" for key, value in tags.items())
         self._lock = threading.Lock()  # guards: publications; taken before the locks of sensors
         self._traffic: dict[str, Traffic] = {}
-        self._published: dict[str, Traffic] = {}
         self._node_sensors: dict[str, _TrafficSensors] = {}
         self._of_closed = Traffic()  # unpublished traffic of connections that are gone
         self._total_sensors = _TrafficSensors(self, "", self._suffix, self._group, self._tags)
@@ -293,17 +292,14 @@ class SelectorMetrics:
         self.reauthentication_failed = self._meter(
             "failed-reauthentication", "failed-reauthentication", "failed authentications of connections in use"
         )
-        self.reauthentication_latency = self.sensor(f"reauthentication-latency{self._suffix}")
-        for name, word, stat in (("avg", "Mean", Avg()), ("max", "Largest", Max())):
-            self.reauthentication_latency.add(
-                self.metric_name(
-                    f"reauthentication-latency-{name}",
-                    f"{word} time to authenticate a connection in use again, in milliseconds",
-                    self._group,
-                    self._tags,
-                ),
-                stat,
-            )
+        time = "time to authenticate a connection in use again, in milliseconds"
+        self.reauthentication_latency = self.extremes(
+            f"reauthentication-latency{self._suffix}",
+            "reauthentication-latency",
+            (f"Mean {time}", f"Largest {time}"),
+            self._group,
+            self._tags,
+        )
         self._select = self._meter("select-time", "select", "times that the I/O layer looked for something to do")
         self._io_wait, self._io_wait_total = self._time_sensors("io-wait", "waiting for sockets")
         self._io, self._io_total = self._time_sensors("io", "reading and writing")
@@ -318,7 +314,6 @@ class SelectorMetrics:
         if traffic is None:
             traffic = Traffic()
             with HERE.mark, self._lock:
-                self._published[connection_id] = Traffic()
                 self._traffic[connection_id] = traffic
             if self._per_connection:
                 self._register_connection(connection_id)
@@ -333,7 +328,7 @@ class SelectorMetrics:
         if not self._per_connection:
             with HERE.mark, self._lock:
                 traffic = self._traffic.pop(connection_id, None)
-                rest = None if traffic is None else traffic.take_since(self._published.pop(connection_id))
+                rest = None if traffic is None else traffic.take_unpublished()
                 if rest is not None:
                     self._of_closed.add(rest)
 
@@ -353,7 +348,7 @@ class SelectorMetrics:
             self._next_flush_ms = now_ms + FLUSH_INTERVAL_MS
             total, self._of_closed = self._of_closed, Traffic()
             for connection_id, traffic in self._traffic.items():
-                since = traffic.take_since(self._published[connection_id])
+                since = traffic.take_unpublished()
                 if since is None:
                     continue
                 total.add(since)
@@ -391,6 +386,15 @@ class SelectorMetrics:
         sensor.add(Meter(rate, total))
         return sensor
 
+    def extremes(
+        self, sensor_name: str, base: str, what: tuple[str, str], group: str, tags: Mapping[str, str]
+    ) -> Sensor:
+        """Return a sensor with ``<base>-avg`` and ``<base>-max``, which ``what`` describes."""
+        sensor = self.sensor(sensor_name)
+        sensor.add(self.metric_name(f"{base}-avg", what[0], group, tags), Avg())
+        sensor.add(self.metric_name(f"{base}-max", what[1], group, tags), Max())
+        return sensor
+
     def _meter(self, sensor_name: str, base: str, what: str) -> Sensor:
         return self.meter(f"{sensor_name}{self._suffix}", base, what, self._group, self._tags)
 
@@ -411,11 +415,11 @@ class SelectorMetrics:
         tags = {**self._tags, "node-id": f"node-{connection_id}"}
         prefix = f"node-{connection_id}."
         self._node_sensors[connection_id] = _TrafficSensors(self, prefix, "", self._node_group, tags)
-        latency = self.sensor(f"{prefix}latency")  # recorded by the senders of requests
-        stats: tuple[tuple[str, str, SampledStat], ...] = (("avg", "Mean", Avg()), ("max", "Largest", Max()))
-        for name, word, stat in stats:
-            what = f"{word} time from sending a request to its response, in milliseconds"
-            latency.add(self.metric_name(f"request-latency-{name}", what, self._node_group, tags), stat)
+        time = "time from sending a request to its response, in milliseconds"
+        # Recorded by the senders of requests.
+        self.extremes(
+            f"{prefix}latency", "request-latency", (f"Mean {time}", f"Largest {time}"), self._node_group, tags
+        )
 
     def close(self) -> None:
         """Remove all metrics."""
@@ -710,8 +714,7 @@ class Selector:
     def reauthenticate(self, id: str, frame: Frame) -> None:
         """Begin to reauthenticate a client of this server in the next poll. ``frame`` is its first request."""
         channel = self._open_channel(id)
-        channel.begin_reauthentication(self._clock.now_ms())
-        channel.authenticate_from(frame)
+        channel.begin_reauthentication(self._clock.now_ms(), frame)
         self._buffered.add(id)
 
     def session_of(self, id: str) -> Session | None:

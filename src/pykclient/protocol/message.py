@@ -5,23 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pykclient.errors import LocalProtocolError, UnsupportedVersionError
-from pykclient.protocol.api_table import NEVER_FLEXIBLE
-from pykclient.protocol.wire import ZERO_UUID, Reader, Tags, Writer
+from pykclient.protocol.api_table import NEVER_FLEXIBLE as NEVER_FLEXIBLE
+from pykclient.protocol.wire import ZERO_UUID as ZERO_UUID, Reader, Tags, Writer
 
 if TYPE_CHECKING:
     from typing import Self
-
-__all__ = [
-    "NEVER_FLEXIBLE",
-    "ZERO_UUID",
-    "DataMessage",
-    "Message",
-    "Request",
-    "Response",
-    "not_null",
-    "unsupported_field",
-    "unsupported_version",
-]
 
 T = TypeVar("T")
 

@@ -287,7 +287,7 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
         self._expire(self._broker.loop.now_ms)
         controller = self._active_controller
-        if controller is None or not self._queue or self._unsent or self._network_client.has_in_flight_requests():
+        if controller is None or not self._queue or self._unsent or self._network_client.in_flight_request_count() > 0:
             return ()
         item = self._queue.popleft()
         now_ms = self._broker.loop.now_ms

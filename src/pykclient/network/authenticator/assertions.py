@@ -101,7 +101,7 @@ def assertion_in(path: Path) -> str:
     Raises:
         SaslAuthenticationError: there is none.
     """
-    text = _read(path).decode("latin-1").strip()
+    text = read_file(path).decode("latin-1").strip()
     if text.count(".") != 2 or not text.isascii() or not text.isprintable():
         raise SaslAuthenticationError(f"the file {path} does not contain an assertion, which is a signed JWT")
     return text
@@ -151,7 +151,7 @@ class AssertionCreator:
         if path is None:
             return {}, {}
         try:
-            found = json.loads(_read(path))
+            found = json.loads(read_file(path))
             header, payload = found.get("header", {}), found.get("payload", {})
             return dict(header), dict(payload)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -180,7 +180,7 @@ class AssertionCreator:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         password = None if self._passphrase is None else self._passphrase.value.encode()
-        pem = _read(self._key_file)
+        pem = read_file(self._key_file)
         try:
             return load_pem_private_key(pem, password)
         except TypeError:
@@ -191,7 +191,12 @@ class AssertionCreator:
         raise SaslAuthenticationError(f"the key in {self._key_file} {problem} {_PREFIX}.private.key.passphrase{remark}")
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Return the content of a file with a key, an assertion or a token.
+
+    Raises:
+        SaslAuthenticationError: it cannot be read, or is too large to be one.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)

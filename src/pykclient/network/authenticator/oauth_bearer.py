@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykclient.errors import ConfigError, SaslAuthenticationError
+from pykclient.network.authenticator.assertions import read_file, signed_jwt
 from pykclient.network.failures import shown_text
 
 if TYPE_CHECKING:
@@ -118,8 +119,6 @@ def _problem_in(challenge: bytes) -> str:
 
 #: The time that a provider's coroutine may take on the event loop.
 _COROUTINE_TIMEOUT_S: Final = 30.0
-#: The largest file with a token, in bytes.
-_MOST_BYTES: Final = 1024 * 1024
 _CLAIM: Final = "unsecuredLoginStringClaim_"
 _NUMBER_CLAIM: Final = "unsecuredLoginNumberClaim_"
 _LIST_CLAIM: Final = "unsecuredLoginListClaim_"
@@ -268,13 +267,7 @@ def file_provider(path: Path) -> Callable[[], BearerToken]:
     """Return a function that reads a token from a file, whose contents may change."""
 
     def read() -> BearerToken:
-        try:
-            with path.open("rb") as file:
-                text = file.read(_MOST_BYTES + 1).decode("ascii").strip()
-        except (OSError, ValueError) as error:
-            raise SaslAuthenticationError(f"the token cannot be read from {path}: {type(error).__name__}") from error
-        if len(text) > _MOST_BYTES:
-            raise SaslAuthenticationError(f"{path} has more than {_MOST_BYTES} bytes, so it is no token")
+        text = read_file(path).decode("latin-1").strip()  # ``checked`` refuses what is not ASCII, and does not show it
         return BearerToken(text, expiry_of_jwt(text))
 
     return read
@@ -303,9 +296,8 @@ def unsecured_provider(options: Mapping[str, str], wall_ms: Callable[[], int]) -
     def make() -> BearerToken:
         now_s = wall_ms() / 1000
         expiry_s = now_s + lifetime_s
-        parts = ({"alg": "none"}, {"iat": now_s, "exp": expiry_s, **claims})
-        encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-        return BearerToken(".".join((*encoded, "")), int(expiry_s * 1000))
+        token = signed_jwt({"alg": "none"}, {"iat": now_s, "exp": expiry_s, **claims}, lambda _: b"")
+        return BearerToken(token, int(expiry_s * 1000))
 
     return make
 

@@ -72,7 +72,7 @@ class RequestSendThread(InterBrokerSendThread):
         self.wakeup()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        busy = self._unsent or self._network_client.has_in_flight_requests() or self._backoff is not None
+        busy = self._unsent or self._network_client.in_flight_request_count() > 0 or self._backoff is not None
         if not self._queue or busy:
             return ()
         # It stays at the head of the queue until it is answered.
