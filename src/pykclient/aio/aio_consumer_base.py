@@ -8,15 +8,14 @@ from abc import abstractmethod
 from asyncio import _get_running_loop, get_running_loop  # the first returns None where the second raises
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from pykclient import explanation
 from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits, await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
-from pykclient.consumer.application_driver import Steps
-from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS, ConsumerDelegate
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
 from pykclient.errors import IllegalStateError
 from pykclient.metrics import SubscribedMetrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
@@ -27,62 +26,13 @@ if TYPE_CHECKING:
     from typing import Self
     from uuid import UUID
 
-    from pykclient.aio.loop_driver import LoopDriver
+    from pykclient.aio.threadless_consumer import StepsRunner
     from pykclient.config.consumer_config import ConsumerConfig
-    from pykclient.consumer.consumer_components import ConsumerComponents
-    from pykclient.consumer.share.share_consumer import ShareConsumerComponents
     from pykclient.errors import KafkaError
     from pykclient.metrics import Metrics
 
 
-T = TypeVar("T")
-
-
-class DecidingSide(Protocol):
-    """The decision logic of a consumer, driven by a LoopDriver. Thread: the loop's."""
-
-    driver: LoopDriver
-    closing: asyncio.Task[object] | None
-
-    @property
-    def components(self) -> ConsumerComponents | ShareConsumerComponents: ...
-
-    @property
-    def consumer(self) -> ConsumerDelegate: ...
-
-    @property
-    def is_closed(self) -> bool: ...
-
-    def step(self, now_ms: int) -> int: ...
-
-    async def run_call(self, steps: Steps[T]) -> T: ...
-
-    def raise_failure(self) -> None: ...
-
-    def round_failed(self, error: Exception, now_ms: int) -> int: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
-    def stop(self, reason: str) -> None:
-        """End waiting calls with an error whose text is ``reason``."""
-
-    async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
-        """Leave the group, and close the connections, within ``timeout_ms``; return the first error.
-
-        ``is_sound`` is False if the consumer could not be started.
-        """
-
-    def release(self) -> None:
-        """Close the connections at once, without leaving the group."""
-
-    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return True if ``task`` runs an application callback that closing would run or wait for."""
-
-    def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
-        """Raise IllegalStateError if a callback makes a call that would wait for that callback."""
-
-
-D = TypeVar("D", bound=DecidingSide)
+D = TypeVar("D", bound="StepsRunner")
 
 
 class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):

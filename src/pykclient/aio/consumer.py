@@ -120,7 +120,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     @overload
     def __init__(
         self,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | str | None = None,
         /,
         *topics: str,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -129,22 +129,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         **settings: Unpack[AIOConsumerSettings],
     ) -> None: ...
 
-    @overload
-    def __init__(
-        self,
-        *topics: str,
-        loop: asyncio.AbstractEventLoop | None = None,
-        key_deserializer: Any = None,
-        value_deserializer: Any = None,
-        **settings: Unpack[AIOConsumerSettings],
-    ) -> None: ...
-
-    def __init__(
-        self,
-        *topics: Any,
-        loop: asyncio.AbstractEventLoop | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, *topics: Any, loop: asyncio.AbstractEventLoop | None = None, **settings: Any) -> None:
         """Take the settings, and the topics to subscribe to. Nothing connects before ``start``.
 
         ``loop`` is deprecated, as in aiokafka: the consumer uses the loop that runs ``start``.
@@ -590,9 +575,13 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             NoOffsetForPartitionError: there is no committed offset, and ``auto.offset.reset`` is ``none``.
         """
         consumer = self._usable()
+        tp = self._assigned(partition)
+        return await consumer.run_call(consumer.consumer.position(tp, self._timer(consumer)))
+
+    def _assigned(self, partition: Any) -> TopicPartition:
         (tp,) = aiokafka_arguments.partitions((partition,))
         self._check_assigned((tp,))
-        return await consumer.run_call(consumer.consumer.position(tp, self._timer(consumer)))
+        return tp
 
     def _check_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:
@@ -709,8 +698,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = aiokafka_arguments.partitions((partition,))
-        self._check_assigned((tp,))
+        tp = self._assigned(partition)
         return self._subscriptions.partition_end_offset(tp, READ_UNCOMMITTED)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
@@ -721,8 +709,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = aiokafka_arguments.partitions((partition,))
-        self._check_assigned((tp,))
+        tp = self._assigned(partition)
         if self._isolation_level != READ_COMMITTED:
             return -1
         return self._subscriptions.partition_end_offset(tp, READ_COMMITTED)
@@ -733,8 +720,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
         Raises:
             IllegalStateError: the partition is not assigned to this consumer.
         """
-        (tp,) = aiokafka_arguments.partitions((partition,))
-        self._check_assigned((tp,))
+        tp = self._assigned(partition)
         return self._subscriptions.last_fetch_ms(tp)
 
     # --- commits ---------------------------------------------------------------------------------------------------

@@ -97,17 +97,8 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
     @overload
     def __init__(
         self,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | str | None = None,
         /,
-        *topics: str,
-        key_deserializer: Any = None,
-        value_deserializer: Any = None,
-        **settings: Unpack[ConsumerSettings],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
         *topics: str,
         key_deserializer: Any = None,
         value_deserializer: Any = None,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,8 +23,6 @@ from pykclient.errors import ConcurrentModificationError, IllegalStateError, Kaf
 from pykclient.pacing import RepeatedErrors, one_iteration
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
     from pykclient.config.consumer_config import ConsumerConfig, ShareConsumerConfig
     from pykclient.consumer.coordinator.group_member import Offsets
@@ -40,6 +40,7 @@ class StepsRunner:
     Thread: the loop's.
     """
 
+    components: ConsumerComponents | ShareConsumerComponents
     consumer: ConsumerDelegate | ShareConsumer
 
     def __init__(self, components: CommonComponents, waits: LoopWaits) -> None:
@@ -62,6 +63,27 @@ class StepsRunner:
         self._num_waiting = 0  # operations
         self._repeated = RepeatedErrors(self._retry_backoff_ms)
         self._interruption: Exception | None = None  # for them to raise
+
+    # --- for subclasses --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def is_run_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return True if ``task`` runs an application callback that closing would run or wait for."""
+
+    @abstractmethod
+    def refuse_in_callback(self, method: str, task: asyncio.Task[Any] | None) -> None:
+        """Raise IllegalStateError if a callback makes a call that would wait for that callback."""
+
+    @abstractmethod
+    def stop(self, reason: str) -> None:
+        """End waiting calls with an error whose text is ``reason``."""
+
+    @abstractmethod
+    async def close(self, timeout_ms: int, *, is_sound: bool) -> KafkaError | None:
+        """Leave the group, and close the connections, within ``timeout_ms``; return the first error.
+
+        ``is_sound`` is False if the consumer could not be started.
+        """
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
@@ -282,6 +304,7 @@ class ThreadlessConsumer(StepsRunner):
     Implements Decider. Thread: the loop's.
     """
 
+    components: ThreadlessComponents
     consumer: ConsumerDelegate
 
     def __init__(
@@ -608,40 +631,6 @@ def _call(function: Callable[[], None]) -> Steps[None]:
     yield
 
 
-class _Call:
-    """A context manager around a call of the application. Thread: the loop's."""
-
-    __slots__ = ("_is_sole", "_method", "_owner", "_task")
-
-    def __init__(self, owner: ThreadlessShareConsumer, method: str, is_sole: bool) -> None:
-        self._owner = owner
-        self._method = method
-        self._is_sole = is_sole
-        self._task = asyncio.current_task()
-
-    def __enter__(self) -> None:
-        owner = self._owner
-        owner.refuse_in_callback(self._method, self._task)
-        if self._is_sole:
-            if owner.sole_call is not None:
-                raise ConcurrentModificationError(
-                    f"{self._method}() was called during {owner.sole_call}() of another task: only one task at a time "
-                    "can read from a share consumer, as each call accepts the records of the last one. Create a "
-                    "consumer for each task, or have one task read and others process the records"
-                )
-            owner.sole_call = self._method
-        owner.callers.append(self._task)
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        owner = self._owner
-        owner.callers.remove(self._task)
-        if self._is_sole:
-            owner.sole_call = None
-        owner.call_ended()
-
-
 class ThreadlessShareConsumer(StepsRunner):
     """The decision logic of a share consumer; runs in the LoopDriver's turns and in the application's calls.
 
@@ -649,6 +638,7 @@ class ThreadlessShareConsumer(StepsRunner):
     only in calls for records, because fetched records are locked. Implements Decider. Thread: the loop's.
     """
 
+    components: ShareConsumerComponents
     consumer: ShareConsumer
 
     def __init__(
@@ -668,18 +658,33 @@ class ThreadlessShareConsumer(StepsRunner):
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def call(self, method: str, *, is_sole: bool = False) -> _Call:
-        """Return a context manager for a call; calls with ``is_sole`` must not overlap.
+    @contextmanager
+    def call(self, method: str, *, is_sole: bool = False) -> Iterator[None]:
+        """Surround a call; calls with ``is_sole`` must not overlap. Afterwards send what the call has left.
 
-        Entering it raises IllegalStateError in an acknowledgement commit callback, and ConcurrentModificationError if
-        sole calls overlap.
+        Raises:
+            IllegalStateError: an acknowledgement commit callback makes the call.
+            ConcurrentModificationError: sole calls overlap.
         """
-        return _Call(self, method, is_sole)
-
-    def call_ended(self) -> None:
-        """Send what a call has left, and resume the coroutines that wait for its end."""
-        if self.callers or self.ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
-            self.driver.wake()
+        task = asyncio.current_task()
+        self.refuse_in_callback(method, task)
+        if is_sole:
+            if self.sole_call is not None:
+                raise ConcurrentModificationError(
+                    f"{method}() was called during {self.sole_call}() of another task: only one task at a time can "
+                    "read from a share consumer, as each call accepts the records of the last one. Create a consumer "
+                    "for each task, or have one task read and others process the records"
+                )
+            self.sole_call = method
+        self.callers.append(task)
+        try:
+            yield
+        finally:
+            self.callers.remove(task)
+            if is_sole:
+                self.sole_call = None
+            if self.callers or self.ending is not None or self._clock.now_ms() >= self._client.managers.due_ms:
+                self.driver.wake()  # coroutines wait for the end of the call, too
 
     def _do(self, asked: Asked) -> Any:
         if not isinstance(asked, (ApplicationCall, Transmit)):

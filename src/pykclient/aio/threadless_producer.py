@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from pykclient.network.metadata import Cluster
 from pykclient.pacing import PacedCoroutines
 from pykclient.producer import open_producers
 from pykclient.producer.buffer_pool import BufferPool
@@ -102,11 +101,8 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
             raise record.exception
         return record
 
-    def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int] | None:
-        if self._metadata.fetch().partition_count_for_topic(topic) is None:
-            return None  # before `look` has the metadata ask for a name that nobody has checked
-        found = self._topic_wait.look(topic, partition, self._clock.now_ms())
-        return None if found is None else (*found, max_block_ms)
+    def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> None:
+        """Return None: the AIOKafkaProducer waits for the metadata."""
 
     def append_run(self, topic: str, partition: int, run: RowRun) -> RowsInBatch | None:
         """Append the rows of ``run`` to a batch of their own; return their positions, or None if it had to wait.
