@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from pykclient.config.config_def import ConfigDef
+
+W = TypeVar("W", bound=str)
 
 #: The prefix of Kafka's own keys.
 KAFKA_PREFIX = "kafka."
@@ -116,11 +118,27 @@ class GivenOptions:
     def boolean(self, name: str, default: bool) -> bool:
         """Return a boolean, written in any case. Raises ConfigError if it is neither true nor false."""
         text = self.get(name)
-        if text is None:
-            return default
-        if text.strip().lower() not in {"true", "false"}:
-            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
-        return text.strip().lower() == "true"
+        return default if text is None else parse_boolean(name, text)
+
+    def choice(self, name: str, allowed: tuple[W, ...]) -> W:
+        """Return one of the ``allowed`` words, written in any case; by default the first one.
+
+        Raises:
+            ConfigError: It is another word.
+        """
+        text = (self.get(name) or allowed[0]).strip()
+        found = next((word for word in allowed if word.lower() == text.lower()), None)
+        if found is None:
+            raise ConfigError(f"option {name} must be {' or '.join(allowed)}, not {text!r}", key=name)
+        return found
+
+
+def parse_boolean(name: str, text: str) -> bool:
+    """Return a boolean, written in any case. Raises ConfigError if it is neither true nor false."""
+    word = text.strip().lower()
+    if word not in {"true", "false"}:
+        raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
+    return word == "true"
 
 
 def parse_time_ms(name: str, text: str) -> int:

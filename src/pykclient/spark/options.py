@@ -39,7 +39,14 @@ from pykclient.spark.offsets import (
     partition_list,
     partition_numbers,
 )
-from pykclient.spark.option_values import KAFKA_PREFIX, REGISTRY_OPTIONS, REGISTRY_PREFIX, GivenOptions, whole_number
+from pykclient.spark.option_values import (
+    KAFKA_PREFIX,
+    REGISTRY_OPTIONS,
+    REGISTRY_PREFIX,
+    GivenOptions,
+    parse_boolean,
+    whole_number,
+)
 from pykclient.spark.schema import BYTES_SUFFIX, COLUMNS, ERROR_SUFFIX
 from pykclient.spark.subscription import Assign, Subscribe, SubscribePattern, Topics
 from pykclient.spark.worker import KEPT_BYTES, MAX_WARM
@@ -212,7 +219,7 @@ class ReadOptions:
                         "and stop, use trigger(availableNow=True)",
                         key=name,
                     )
-        when_none = _when_none(given)
+        when_none: WhenNone = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
         self.starting = _limit(given, "starting", LATEST if self.streaming else EARLIEST, when_none)
         # The strategy is for starts only: without a record that late, an end is the end of the partition.
         self.ending = _limit(given, "ending", LATEST, "latest")
@@ -265,11 +272,8 @@ class ReadOptions:
         """Parse the formats of key and value."""
         self.registry: dict[str, str] = given.registry
         self.formats = _formats(given)
-        mode = (given.get("mode") or _MODES[0]).strip().upper()
-        if mode not in _MODES:
-            raise ConfigError(f"option mode must be {' or '.join(_MODES)}, not {mode!r}", key="mode")
         #: True if records that cannot be decoded are null.
-        self.is_permissive = mode == _MODES[1]
+        self.is_permissive = given.choice("mode", _MODES) == _MODES[1]
         for column, found in self.formats.items():
             if found.schema is not None and found.subject is not None:
                 raise ConfigError(
@@ -373,19 +377,12 @@ class WriteOptions:
         """Parse the formats of key and value."""
         self.formats = _formats(given)
         self.registry: dict[str, str] = dict(given.registry)
-        text = self.registry.pop(_AUTO_REGISTER, "false").strip().lower()
-        if text not in {"true", "false"}:
-            name = REGISTRY_PREFIX + _AUTO_REGISTER
-            raise ConfigError(f"option {name} must be true or false, not {text!r}", key=name)
-        self.auto_register = text == "true"
+        text = self.registry.pop(_AUTO_REGISTER, "false")
+        self.auto_register = parse_boolean(REGISTRY_PREFIX + _AUTO_REGISTER, text)
 
     def _read_delivery(self, given: GivenOptions) -> None:
         """Parse the delivery guarantee, and the options that belong to it."""
-        self.delivery: str = (given.get("delivery") or AT_LEAST_ONCE).strip().lower()
-        if self.delivery not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
-            raise ConfigError(
-                f"option delivery must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}, not {self.delivery!r}", key="delivery"
-            )
+        self.delivery: str = given.choice("delivery", (AT_LEAST_ONCE, EXACTLY_ONCE))
         self.transactional_id_prefix: str = (given.get("transactionalIdPrefix") or "").strip()
         self.ledger_topic: str = (given.get("ledgerTopic") or DEFAULT_LEDGER_TOPIC).strip()
         self.restart_budget_ms: int = given.time_ms("restartBudget", DEFAULT_RESTART_BUDGET_MS)
@@ -426,10 +423,7 @@ class WriteOptions:
     def _read_mode(self, given: GivenOptions) -> None:
         """Parse who commits."""
         name, statement = "exactlyOnceMode", "deterministicPartitioning"
-        mode = (given.get(name) or BY_DRIVER).strip().lower()
-        if mode not in {BY_DRIVER, BY_TASK}:
-            raise ConfigError(f"option {name} must be {BY_DRIVER} or {BY_TASK}, not {mode!r}", key=name)
-        self.by_task = mode == BY_TASK
+        self.by_task = given.choice(name, (BY_DRIVER, BY_TASK)) == BY_TASK
         is_deterministic = given.boolean(statement, False)
         if not self.by_task:
             if statement in given:
@@ -541,16 +535,6 @@ def _topics(given: GivenOptions) -> Topics:
     if not value:
         raise ConfigError("option subscribePattern is empty", key=name)
     return SubscribePattern(value)
-
-
-def _when_none(given: GivenOptions) -> WhenNone:
-    name = "startingOffsetsByTimestampStrategy"
-    value = (given.get(name) or "error").strip().lower()
-    if value == "error":
-        return "error"
-    if value == "latest":
-        return "latest"
-    raise ConfigError(f"option {name} must be error or latest, not {value!r}", key=name)
 
 
 def _limit(given: GivenOptions, side: str, default: OffsetLimit, when_none: WhenNone) -> OffsetLimit:
