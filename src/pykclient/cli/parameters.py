@@ -74,28 +74,18 @@ class Parameter(NamedTuple):
 _FORMATS: Final = ("avro", "json", "protobuf")
 
 
+# fmt: off
 def _registry(verb: str) -> tuple[Parameter, ...]:
     return (
-        Parameter(
-            ("--value-format",),
-            "value_format",
-            f"{verb} values by the schemas of a registry, as JSON. Default: as they are.",
-            choices=_FORMATS,
-        ),
+        Parameter(("--value-format",), "value_format",
+            f"{verb} values by the schemas of a registry, as JSON. Default: as they are.", choices=_FORMATS),
         Parameter(("--key-format",), "key_format", "The same for keys.", choices=_FORMATS),
-        Parameter(
-            ("--schema-registry",),
-            "registry",
-            "The registry's address. Default: SCHEMA_REGISTRY_URL in the environment.",
-            metavar="URL",
-        ),
-        Parameter(
-            ("--registry-config",),
-            "registry_config",
-            "A file with settings of the registry's client, such as basic.auth.user.info.",
-            path=PathRule(exists=True),
-        ),
+        Parameter(("--schema-registry",), "registry",
+            "The registry's address. Default: SCHEMA_REGISTRY_URL in the environment.", metavar="URL"),
+        Parameter(("--registry-config",), "registry_config",
+            "A file with settings of the registry's client, such as basic.auth.user.info.", path=PathRule(exists=True)),
     )
+# fmt: on
 
 
 class CommandTable(NamedTuple):
@@ -106,24 +96,16 @@ class CommandTable(NamedTuple):
     run: str
 
 
+# fmt: off
 #: The options that may stand before and after every command with a connection.
 COMMON: Final = (
-    Parameter(
-        ("-b", "--bootstrap-servers"),
-        "bootstrap_servers",
-        "Brokers to start from. Default: localhost:9092.",
-        metavar="HOST:PORT,...",
-    ),
-    Parameter(
-        ("-F", "--config"),
-        "config",
-        "A file with settings: .properties as Java's, or .toml.",
-        path=PathRule(exists=True),
-    ),
+    Parameter(("-b", "--bootstrap-servers"), "bootstrap_servers",
+        "Brokers to start from. Default: localhost:9092.", metavar="HOST:PORT,..."),
+    Parameter(("-F", "--config"), "config",
+        "A file with settings: .properties as Java's, or .toml.", path=PathRule(exists=True)),
     Parameter(("-X",), "set", "A setting, such as client.id=me. No secrets.", metavar="KEY=VALUE", is_repeated=True),
-    Parameter(
-        ("--timeout",), "timeout", "The longest wait for an answer. Default: 15s.", parse=duration_ms, metavar="TIME"
-    ),
+    Parameter(("--timeout",), "timeout",
+        "The longest wait for an answer. Default: 15s.", parse=duration_ms, metavar="TIME"),
     Parameter(("--json",), "json", "Write JSON to stdout.", is_flag=True),
     Parameter(("-v", "--verbose"), "verbose", "Log what the client does.", is_flag=True),
     Parameter(("--debug",), "debug", "Log everything; show tracebacks.", is_flag=True),
@@ -132,50 +114,28 @@ COMMON: Final = (
 PRODUCE: Final = CommandTable(
     (
         Parameter(("topic",), "topic", complete="topics", is_required=True),
-        Parameter(
-            ("files",), "files", metavar="[FILE...]", path=PathRule(exists=True, allows_dash=True), is_repeated=True
-        ),
+        Parameter(("files",), "files",
+            metavar="[FILE...]", path=PathRule(exists=True, allows_dash=True), is_repeated=True),
     ),
     (
-        Parameter(
-            ("-f", "--format"),
-            "form",
+        Parameter(("-f", "--format"), "form",
             "lines: a record per line. json: an object per line with value and, if you like, key, headers, partition, "
             "timestamp, as `consume --format json` writes them. file: each file is one record. Default: lines.",
-            default="lines",
-            choices=("lines", "json", "file"),
-        ),
+            default="lines", choices=("lines", "json", "file")),
         Parameter(("-J",), "is_json_lines", "The same as --format json.", is_flag=True),
         Parameter(("-k", "--key"), "key", "The key of all records.", metavar="KEY"),
-        Parameter(
-            ("-K", "--key-delimiter"),
-            "key_delimiter",
-            "The text between key and value of a line.",
-            parse=delimiter,
-            metavar="TEXT",
-        ),
-        Parameter(
-            ("-D", "--delimiter"),
-            "delimiter",
-            "The text after each record. Default: a new line.",
-            parse=delimiter,
-            metavar="TEXT",
-            default="\\n",
-        ),
+        Parameter(("-K", "--key-delimiter"), "key_delimiter",
+            "The text between key and value of a line.", parse=delimiter, metavar="TEXT"),
+        Parameter(("-D", "--delimiter"), "delimiter",
+            "The text after each record. Default: a new line.", parse=delimiter, metavar="TEXT", default="\\n"),
         Parameter(("-Z", "--empty-is-null"), "empty_is_null", "Send null for an empty key or value.", is_flag=True),
         Parameter(("-p", "--partition"), "partition", "The partition of all records.", metavar="N", minimum=0),
-        Parameter(
-            ("-H", "--header"),
-            "headers",
-            "A header of all records. Can be given several times.",
-            metavar="NAME=VALUE",
-            is_repeated=True,
-        ),
+        Parameter(("-H", "--header"), "headers",
+            "A header of all records. Can be given several times.", metavar="NAME=VALUE", is_repeated=True),
         Parameter(("--timestamp",), "timestamp", "The timestamp of all records.", parse=time_ms, metavar="TIME"),
         Parameter(("-z", "--compression"), "compression", "The codec.", choices=_CODECS),
-        Parameter(
-            ("--acks",), "acks", "How many replicas must have a record. Default: all.", choices=("0", "1", "all")
-        ),
+        Parameter(("--acks",), "acks",
+            "How many replicas must have a record. Default: all.", choices=("0", "1", "all")),
         *_registry("Write"),
         Parameter(("--progress/--no-progress",), "progress", "Show progress. Default: on a terminal.", is_flag=True),
     ),
@@ -186,85 +146,42 @@ CONSUME: Final = CommandTable(
     (Parameter(("topics",), "topics", metavar="TOPIC...", complete="topics", is_repeated=True, is_required=True),),
     (
         Parameter(("-g", "--group"), "group", "Read as a member of a group.", metavar="NAME", complete="groups"),
-        Parameter(
-            ("-o", "--from"),
-            "start",
+        Parameter(("-o", "--from"), "start",
             "beginning, end, an offset, -N (the last N of each partition), or @TIME such as @-15m or "
             "@2026-01-31T12:00. Default: the beginning. The committed offsets of a group win over it.",
-            parse=position,
-            metavar="POSITION",
-        ),
-        Parameter(
-            ("--until",),
-            "stop",
+            parse=position, metavar="POSITION"),
+        Parameter(("--until",), "stop",
             "Stop at the end that the topic has now (end), at an offset, or at that end without the records from @TIME "
-            "on. Default: never.",
-            parse=position,
-            metavar="POSITION",
-        ),
+            "on. Default: never.", parse=position, metavar="POSITION"),
         Parameter(("-e", "--exit"), "is_until_end", "The same as --until end.", is_flag=True),
         Parameter(("-c", "--count"), "most", "Stop after N records.", metavar="N", minimum=1),
-        Parameter(
-            ("-p", "--partition"),
-            "partitions",
-            "Read only this partition. Can be given several times.",
-            metavar="N",
-            minimum=0,
-            is_repeated=True,
-        ),
-        Parameter(
-            ("-f", "--format"),
-            "form",
-            "plain (values), json, hex, base64, or a text with %t topic, %p partition, %o offset, %k key, %s value, "
-            "%h headers, %T timestamp in ms, %K and %S sizes of key and value, %% and escapes such as \\n. "
-            "Default: plain.",
-            metavar="FORMAT",
-            default="plain",
-        ),
+        Parameter(("-p", "--partition"), "partitions",
+            "Read only this partition. Can be given several times.", metavar="N", minimum=0, is_repeated=True),
+        Parameter(("-f", "--format"), "form",
+            "plain (values), json, hex, base64, or a text with %t topic, %p partition, %o offset, %k key, %s value, %h "
+            "headers, %T timestamp in ms, %K and %S sizes of key and value, %% and escapes such as \\n. Default: "
+            "plain.", metavar="FORMAT", default="plain"),
         Parameter(("-J",), "is_json", "The same as --format json.", is_flag=True),
-        Parameter(
-            ("-K", "--key-delimiter"),
-            "key_delimiter",
-            "Write the key and this text before each value.",
-            parse=delimiter,
-            metavar="TEXT",
-        ),
-        Parameter(
-            ("-D", "--delimiter"),
-            "delimiter",
-            "Write this text after each record. Default: a new line.",
-            parse=delimiter,
-            metavar="TEXT",
-            default="\\n",
-        ),
+        Parameter(("-K", "--key-delimiter"), "key_delimiter",
+            "Write the key and this text before each value.", parse=delimiter, metavar="TEXT"),
+        Parameter(("-D", "--delimiter"), "delimiter",
+            "Write this text after each record. Default: a new line.", parse=delimiter, metavar="TEXT", default="\\n"),
         Parameter(("--null",), "null", "Write this text for null. Default: nothing.", metavar="TEXT", default=""),
         Parameter(("--grep",), "grep", "Only records whose value matches somewhere.", metavar="REGEX"),
         Parameter(("--key",), "key_pattern", "Only records whose key matches somewhere.", metavar="REGEX"),
-        Parameter(
-            ("--header",),
-            "header_patterns",
-            "Only records with such a header.",
-            metavar="NAME[=REGEX]",
-            is_repeated=True,
-        ),
-        Parameter(
-            ("-O", "--output"),
-            "output",
+        Parameter(("--header",), "header_patterns",
+            "Only records with such a header.", metavar="NAME[=REGEX]", is_repeated=True),
+        Parameter(("-O", "--output"), "output",
             "Write to a file: Parquet if it ends with .parquet, Arrow's format with .arrow or .feather, JSON with "
             ".jsonl, else lines; compressed with .gz, such as .jsonl.gz.",
-            metavar="FILE",
-            path=PathRule(is_written=True),
-        ),
+            metavar="FILE", path=PathRule(is_written=True)),
         *_registry("Read"),
-        Parameter(
-            ("--dead-letters",),
-            "dead_letters",
+        Parameter(("--dead-letters",), "dead_letters",
             "Copy records that do not fit their format to this topic, with the reason in headers, and go on.",
-            metavar="TOPIC",
-            complete="topics",
-        ),
+            metavar="TOPIC", complete="topics"),
     ),
     "reading:consume",
 )
+# fmt: on
 
 TABLES: Final = {"produce": PRODUCE, "consume": CONSUME}
