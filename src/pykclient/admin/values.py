@@ -170,15 +170,11 @@ class NewTopic:
         return f"NewTopic({self.name!r}, {self.num_partitions}, {self.replication_factor})"
 
 
-class NewPartitions:
+class NewPartitions(NamedTuple):
     """The new partition count of a topic. ``new_assignments`` has the replicas of each added partition."""
 
-    def __init__(self, total_count: int, new_assignments: list[list[int]] | None = None) -> None:
-        self.total_count = total_count
-        self.new_assignments = new_assignments
-
-    def __repr__(self) -> str:
-        return f"NewPartitions({self.total_count}, {self.new_assignments})"
+    total_count: int
+    new_assignments: list[list[int]] | None = None
 
 
 class OffsetSpec(IntEnum):
@@ -333,23 +329,12 @@ class UpdateFeatureType(_IntKind):
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-class MemberToRemove(_Value):
+class MemberToRemove(NamedTuple):
     """A member of a group: a dynamic one by ``member_id``, or a static one by ``group_instance_id``."""
 
-    __slots__ = _FIELDS = ("member_id", "group_instance_id", "reason")
-
-    def __init__(
-        self, member_id: str | None = None, group_instance_id: str | None = None, reason: str | None = None
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.reason = reason
-
-    def __repr__(self) -> str:
-        return (
-            f"MemberToRemove(member_id={self.member_id!r}, group_instance_id={self.group_instance_id!r}, "
-            f"reason={self.reason!r})"
-        )
+    member_id: str | None = None
+    group_instance_id: str | None = None
+    reason: str | None = None
 
 
 class GroupState(_TextKind):
