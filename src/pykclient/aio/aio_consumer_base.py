@@ -84,7 +84,7 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
         """Return the side that decides."""
 
     @abstractmethod
-    async def _join(self, consumer: D, waits: LoopWaits) -> None:
+    async def _join(self, consumer: D) -> None:
         """Join the group if there is a subscription."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
             environment.forget_hosts()
             self._loop, self._waits, self._now_s = loop, waits, loop.time
             self._consumer = consumer  # rebalance listeners may use it
-            await self._join(consumer, waits)
+            await self._join(consumer)
             if self._closed:
                 raise ConsumerStoppedError("the consumer was stopped while it started")
             explanation.opened(self)

@@ -190,27 +190,22 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
     ) -> ThreadlessConsumer:
         return ThreadlessConsumer(self._config, environment, self._subscriptions, loop, waits)
 
-    async def _join(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
+    async def _join(self, consumer: ThreadlessConsumer) -> None:
         version = 0
         if self._subscriptions.has_auto_assigned_partitions():
-            await self._await_assignment(consumer, waits)
+            await self._await_assignment(consumer)
         elif self._subscriptions.num_assigned_partitions():
             metadata = consumer.components.metadata
             cluster = metadata.fetch()
             if any(cluster.leader_for(tp) is None for tp in self._subscriptions.without_position):
                 # The brokers may create a topic now, so a leader that the first metadata lacks may be known soon.
                 version = metadata.request_update_for_new_topics()
-        consumer.begin_wait()
-        try:
-            consumer.driver.wake()
-            await waits.until(lambda: consumer.has_starting_positions(version), self._timeout_ms)
-        finally:
-            consumer.end_wait()
+        await consumer.wait_for(lambda: consumer.has_starting_positions(version), self._timeout_ms)
 
     def _forget_start(self) -> None:
         self._own_subscriptions = self._own_subscriptions.renewed()
 
-    async def _await_assignment(self, consumer: ThreadlessConsumer, waits: LoopWaits) -> None:
+    async def _await_assignment(self, consumer: ThreadlessConsumer) -> None:
         timeout_ms = self._timeout_ms
         metadata = consumer.components.metadata
         if self._group_id is not None:  # the coordinator waits this long for other members
@@ -222,12 +217,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
             is_known = self._group_id is None and metadata.update_version > version
             return is_known or consumer.is_settled
 
-        consumer.begin_wait()
-        try:
-            consumer.driver.wake()
-            settled = await waits.until(is_settled, timeout_ms)
-        finally:
-            consumer.end_wait()
+        settled = await consumer.wait_for(is_settled, timeout_ms)
         consumer.raise_failure()
         if not settled:
             raise KafkaTimeoutError(f"no partitions were assigned within {timeout_ms} ms: {consumer.report()}")

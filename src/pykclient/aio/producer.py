@@ -29,7 +29,7 @@ from pykclient.aio.loop_driver import (
     look_up_bootstrap_servers,
 )
 from pykclient.aio.structs import RecordMetadata
-from pykclient.aio.threadless_producer import ThreadlessProducer, TransactionalCoroutines
+from pykclient.aio.threadless_producer import ThreadlessProducer, TransactionalCoroutines, await_result
 from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import FOREVER_MS
 from pykclient.errors import (
@@ -48,7 +48,7 @@ from pykclient.producer import record_arguments
 from pykclient.producer.future import FutureRecordMetadata, milliseconds
 from pykclient.producer.interceptors import InterceptedDelivery, headers_of
 from pykclient.producer.record_arguments import call_serializer, checked_serialized, serialization_failed
-from pykclient.producer.transactions.transactional_methods import NO_TRANSACTIONS, timed_out
+from pykclient.producer.transactions.transactional_methods import NO_TRANSACTIONS
 from pykclient.serialization import BYTES, Serializer
 from pykclient.types import Headers, K, ProducerRecord, TopicPartition, V
 
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from pykclient.config.client_settings import AIOProducerSettings
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.producer.columns import BatchFuture, ColumnSender, Part
-    from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.serialization import AsyncSerializerOf, SerializerOf
     from pykclient.types import MadeK, MadeV
 
@@ -243,8 +242,9 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
                 await await_bootstrap(
                     parts.metadata, parts.client, parts.clock, waits, producer.max_block_ms, "max.block.ms"
                 )
-            if parts.transactions is not None:
-                await _init_transactions(parts.transactions, driver, waits, producer, keep_prepared_txn)
+            if (manager := parts.transactions) is not None:
+                result = manager.begin_init(keep_prepared_txn)
+                await await_result(manager, result, driver, waits, parts, producer.max_block_ms)
             if self._closed:
                 raise ProducerClosed("the producer was stopped while it started")
         except BaseException:
@@ -869,23 +869,6 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
     def __repr__(self) -> str:
         client_id = self._config["client.id"] if self._producer is None else self._producer.components.client_id
         return f"<AIOKafkaProducer {client_id}>"
-
-
-async def _init_transactions(
-    manager: TransactionManager,
-    driver: LoopDriver,
-    waits: LoopWaits,
-    producer: ThreadlessProducer,
-    keep_prepared_txn: bool,
-) -> None:
-    result = manager.begin_init(keep_prepared_txn)
-    driver.wake()
-    if not await waits.until(lambda: result.completed, producer.max_block_ms):
-        raise timed_out(result, manager, producer.components, producer.max_block_ms)
-    manager.acknowledge(result)
-    producer.components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
-    if result.error is not None:
-        raise result.error
 
 
 _SEND: Final = AIOKafkaProducer.send

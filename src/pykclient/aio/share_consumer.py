@@ -153,7 +153,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
         consumer.consumer.set_callback(self._callback)
         return consumer
 
-    async def _join(self, consumer: ThreadlessShareConsumer, waits: LoopWaits) -> None:  # noqa: ARG002
+    async def _join(self, consumer: ThreadlessShareConsumer) -> None:
         if self._subscriptions.has_no_subscription_or_user_assignment():
             return
         if not await consumer.run_call(consumer.consumer.join(self._timer(consumer))):

@@ -386,13 +386,14 @@ class ThreadlessConsumer(StepsRunner):
         else:
             self.wake_if_due()
 
-    def begin_wait(self) -> None:
-        """Record that a call waits for something other than records."""
+    async def wait_for(self, condition: Callable[[], object], timeout_ms: int) -> bool:
+        """Wait, as a call for records does, until ``condition`` holds; return False if ``timeout_ms`` passes first."""
         self._calls.append(None)
-
-    def end_wait(self) -> None:
-        """Record that the call has ended."""
-        self._calls.remove(None)
+        try:
+            self.driver.wake()
+            return await self._waits.until(condition, timeout_ms)
+        finally:
+            self._calls.remove(None)
 
     def end_call(self, partitions: frozenset[TopicPartition] | None) -> None:
         """Record that the call has ended."""

@@ -319,15 +319,26 @@ class TransactionalCoroutines(PacedCoroutines):
         return manager, producer.max_block_ms if timeout is None else milliseconds(timeout)
 
     async def _result(self, manager: TransactionManager, result: TransactionalRequestResult, timeout_ms: int) -> None:
-        """Wait for the result of a call, and raise its error."""
-        self._driver.wake()
         components = self._usable().components
-        if not await self._waits.until(lambda: result.completed, timeout_ms):
-            raise timed_out(result, manager, components, timeout_ms)
-        manager.acknowledge(result)
-        components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
-        if result.error is not None:
-            raise result.error
+        await await_result(manager, result, self._driver, self._waits, components, timeout_ms)
+
+
+async def await_result(
+    manager: TransactionManager,
+    result: TransactionalRequestResult,
+    driver: LoopDriver,
+    waits: LoopWaits,
+    components: ProducerComponents,
+    timeout_ms: int,
+) -> None:
+    """Wait for the result of a transactional call, and raise its error."""
+    driver.wake()
+    if not await waits.until(lambda: result.completed, timeout_ms):
+        raise timed_out(result, manager, components, timeout_ms)
+    manager.acknowledge(result)
+    components.producer_metrics.record_transactional(result.operation, result.duration_ms, result.completed_ms)
+    if result.error is not None:
+        raise result.error
 
 
 class AsyncTransaction:
