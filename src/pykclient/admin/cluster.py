@@ -349,11 +349,6 @@ def update_features(updates: Mapping[str, FeatureUpdate], validate_only: bool) -
     return run(AdminApiHandler("update_features", to_controller(or_quorum=True), request, answers), list(updates))
 
 
-def lookup_of_features(send_request_to_controller: bool) -> LookupStrategy[None]:
-    """Return the strategy for asking the controller or any broker."""
-    return to_controller(or_quorum=True) if send_request_to_controller else to_any_broker(or_controller=True)
-
-
 def directories(values: object) -> dict[TopicPartitionReplica, str]:
     """Return paths of directories by replica.
 

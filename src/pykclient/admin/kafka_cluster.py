@@ -9,7 +9,7 @@ from uuid import UUID
 from pykclient.admin import access, cluster, configs, expect
 from pykclient.admin.admin_base import AdminBase
 from pykclient.admin.admin_calls import Steps
-from pykclient.admin.api import to_broker
+from pykclient.admin.api import to_any_broker, to_broker, to_controller
 from pykclient.admin.descriptions import BrokerVersionData
 from pykclient.admin.partitions import partitions_by_topic
 from pykclient.admin.plain import answered, plain, shown_error, with_operations
@@ -131,7 +131,8 @@ class ClusterCalls(AdminBase):
         ``supported`` and ``finalized`` are pairs of the lowest and highest level; ``finalized_epoch`` is None if it is
         unknown. With ``send_request_to_controller``, the broker that stands for the controller is asked.
         """
-        lookup = cluster.lookup_of_features(expect.flag(send_request_to_controller, "send_request_to_controller"))
+        is_for_controller = expect.flag(send_request_to_controller, "send_request_to_controller")
+        lookup = to_controller(or_quorum=True) if is_for_controller else to_any_broker(or_controller=True)
         described = cluster.features(self._run(cluster.api_versions("describe_features", lookup)))
         found: dict[str, dict[str, Any]] = {name: {"supported": levels} for name, levels in described.supported.items()}
         for name, levels in described.finalized.items():

@@ -148,10 +148,10 @@ def creatable_topics(new_topics: object) -> dict[str, CreateTopicsRequest.Creata
         IllegalArgumentError: an argument is wrong, a topic is given twice, or there is none.
     """
     if isinstance(new_topics, Mapping):
-        given = [_from_options(name, options) for name, options in new_topics.items()]
+        given = [_creatable(name, options) for name, options in new_topics.items()]
     else:
         given = [
-            _from_new_topic(topic) if isinstance(topic, NewTopic) else _from_options(topic, {})
+            _creatable(topic.name, _options_of(topic)) if isinstance(topic, NewTopic) else _creatable(topic, {})
             for topic in expect.items(new_topics, "new_topics", "names or NewTopic")
         ]
     if not given:
@@ -165,37 +165,29 @@ def creatable_topics(new_topics: object) -> dict[str, CreateTopicsRequest.Creata
 _OPTIONS = {"num_partitions", "replication_factor", "assignments", "configs"}
 
 
-def _from_options(name: object, options: object) -> CreateTopicsRequest.CreatableTopic:
-    topic = expect.text(name, "the name of a topic")
-    given = expect.mapping(options, f"the options of topic {topic!r}", "options")
+def _options_of(topic: NewTopic) -> dict[str, object]:
+    return {
+        "num_partitions": topic.num_partitions,
+        "replication_factor": topic.replication_factor,
+        "assignments": topic.replica_assignments,
+        "configs": topic.topic_configs,
+    }
+
+
+def _creatable(topic: object, options: object) -> CreateTopicsRequest.CreatableTopic:
+    name = expect.text(topic, "the name of a topic")
+    given = expect.mapping(options, f"the options of topic {name!r}", "options")
     if unknown := set(given) - _OPTIONS:
-        raise IllegalArgumentError(f"topic {topic!r} has unknown options: {sorted(map(str, unknown))}")
-    return _creatable(
-        topic,
-        given.get("num_partitions", -1),
-        given.get("replication_factor", -1),
-        given.get("assignments", {}),
-        given.get("configs", {}),
-    )
-
-
-def _from_new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
-    name = expect.text(topic.name, "the name of a topic")
-    return _creatable(
-        name, topic.num_partitions, topic.replication_factor, topic.replica_assignments, topic.topic_configs
-    )
-
-
-def _creatable(
-    name: str, num_partitions: object, replication_factor: object, assignments: object, configs: object
-) -> CreateTopicsRequest.CreatableTopic:
+        raise IllegalArgumentError(f"topic {name!r} has unknown options: {sorted(map(str, unknown))}")
     about = f"of topic {name!r}"
-    replicas = expect.optional_mapping(assignments, f"assignments {about}", "broker ids by partition")
-    values = expect.optional_mapping(configs, f"configs {about}", "values by key")
+    replicas = expect.optional_mapping(given.get("assignments"), f"assignments {about}", "broker ids by partition")
+    values = expect.optional_mapping(given.get("configs"), f"configs {about}", "values by key")
     return _Topic(
         name=name,
-        num_partitions=expect.number(num_partitions, f"num_partitions {about}", -1),
-        replication_factor=expect.number(replication_factor, f"replication_factor {about}", -1, expect.INT16),
+        num_partitions=expect.number(given.get("num_partitions", -1), f"num_partitions {about}", -1),
+        replication_factor=expect.number(
+            given.get("replication_factor", -1), f"replication_factor {about}", -1, expect.INT16
+        ),
         assignments=[
             CreateTopicsRequest.CreatableReplicaAssignment(
                 partition_index=expect.number(index, f"a partition {about}"),
