@@ -133,15 +133,15 @@ class SinkDriver:
         self._found: dict[bytes, bytes | None] = {}
         self._performers: dict[type[Request], Callable[[Any], Any]] = {
             rules.Fence: self._fence,
-            rules.Read: self._read,
+            rules.Read: lambda _: self.entry(),
             rules.Write: self._write,
             rules.End: self._end,
             rules.FindEnded: self._find_ended,
             rules.FindOpen: self._find_open,
             rules.FindOwner: self._find_owner,
             rules.ReadTokens: self._read_tokens,
-            rules.IsCommitted: self._is_token_committed,
-            rules.FenceTask: self._fence_task,
+            rules.IsCommitted: lambda asked: self._has_record(self._tokens.place, asked.offset, "read_committed"),
+            rules.FenceTask: lambda task: self.admin.fence_producers([task.id]).all(),
         }
 
     def run(self, steps: Steps[T], commit_task: Callable[[rules.CommitTask], None] | None = None) -> T:
@@ -200,9 +200,6 @@ class SinkDriver:
         if entry is not None:
             _logger.info("%s: batch %d is %s", self._prefix, entry.batch, entry.state)
         return Producer(*self._producer.producer_id_and_epoch)
-
-    def _read(self, _request: rules.Read) -> Entry | None:
-        return self.entry()
 
     def _end(self, request: rules.End) -> dict[str, str]:
         wanted = {each.id: (each.producer.producer_id, each.producer.epoch) for each in request.transactions}
@@ -307,12 +304,6 @@ class SinkDriver:
         first, end = self._tokens.stable_range()
         values = {key: value for _, key, value in self._token_records(first, end)}
         return [key for key, value in values.items() if value is not None]
-
-    def _is_token_committed(self, request: rules.IsCommitted) -> bool:
-        return self._has_record(self._tokens.place, request.offset, "read_committed")
-
-    def _fence_task(self, request: rules.FenceTask) -> None:
-        self.admin.fence_producers([request.id]).all()
 
     # --- the clients -----------------------------------------------------------------------------------------------
 

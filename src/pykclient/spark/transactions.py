@@ -141,10 +141,6 @@ def _places(offsets: Ranges) -> list[str]:
     ]
 
 
-def _all_ranges(offsets: Ranges) -> Ranges:
-    return offsets
-
-
 def _first_range(offsets: Ranges) -> Ranges:
     return {topic: dict([next(iter(partitions.items()))]) for topic, partitions in list(offsets.items())[:1]}
 
@@ -201,7 +197,7 @@ class Entry(NamedTuple):
         """Return the value of the ledger's record."""
         several = [self.written, *(each.offsets for each in self.transactions)]
         ranges = sum(len(partitions) for offsets in several for partitions in offsets.values())
-        kept = _all_ranges if ranges <= _MOST_RANGES else _first_range
+        kept = _first_range if ranges > _MOST_RANGES else dict
         return json.dumps(
             {
                 "version": 1,
