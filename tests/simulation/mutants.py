@@ -370,8 +370,8 @@ _CONSUMER_GROUPS = tuple(
         (
             "a member that joins again keeps its old assignment",
             "consumer/coordinator/consumer_membership",
-            "        self.target = self.owned = NO_ASSIGNMENT\n        self._in_flight = False\n",
-            "        self._in_flight = False\n",
+            "        self.target = self.owned = NO_ASSIGNMENT\n        self.heartbeat_in_flight = False\n",
+            "        self.heartbeat_in_flight = False\n",
         ),
         (
             "a member need not confirm that it has given up partitions",

@@ -21,6 +21,7 @@ from pykclient.consumer.coordinator.membership import (
     Generation,
     GroupRebalanceConfig,
 )
+from pykclient.errors import ConfigError, IllegalGenerationError, UnknownMemberIdError
 from pykclient.log_context import LogContext
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from tests.support.mock_clock import MockClock
@@ -63,7 +64,7 @@ def test_rebalance_begins_and_ends_with_a_generation(membership: ClassicMembersh
 
 def test_left_before_the_answer_to_join(membership: ClassicMembership) -> None:
     membership.begin_rebalance()
-    membership.reset_and_rejoin("left", reset_member_id=True)
+    membership.reset_and_rejoin("left")
     assert not membership.joined(GENERATION)
     assert membership.state is UNJOINED
 
@@ -80,9 +81,9 @@ def test_another_generation_before_the_answer_to_sync(membership: ClassicMembers
 def test_only_the_present_generation_can_be_ended(membership: ClassicMembership) -> None:
     join(membership)
     old = Generation(0, "m", "range")
-    assert not membership.reset_if_unchanged(old, "x", reset_member_id=True, lost_because="x")
+    assert not membership.reset_if_unchanged(old, UnknownMemberIdError(), "x")
     assert membership.state is STABLE
-    assert membership.reset_if_unchanged(GENERATION, "x", reset_member_id=False, lost_because="why")
+    assert membership.reset_if_unchanged(GENERATION, IllegalGenerationError(), "x", lost_because="why")
     assert membership.generation == Generation(-1, "m", None)
     assert membership.lost_because == "why"
     assert membership.take_join_prepare()
@@ -92,7 +93,7 @@ def test_only_the_present_generation_can_be_ended(membership: ClassicMembership)
 def test_a_commit_of_an_old_generation_ends_nothing_during_a_rebalance(membership: ClassicMembership) -> None:
     join(membership, Generation(2, "m", "range"))
     membership.begin_rebalance()
-    assert not membership.reset_unless_rebalancing_anew(GENERATION, "x", reset_member_id=True, lost_because="x")
+    assert not membership.reset_unless_rebalancing_anew(GENERATION, UnknownMemberIdError(), "x")
     assert membership.state is PREPARING_REBALANCE
 
 
@@ -101,7 +102,7 @@ def test_next_action_follows_heartbeat_session_and_poll_times(membership: Classi
     assert membership.next_action(clock.now_ms()) == (REST, 100)
     clock.advance(100)
     assert membership.next_action(clock.now_ms()) == (BEAT, 100)
-    assert membership.heartbeat.in_flight
+    assert membership.heartbeat_in_flight
     clock.advance(200)
     assert membership.next_action(clock.now_ms()) == (SESSION_EXPIRED, 0)
     clock.advance(299)
@@ -112,6 +113,30 @@ def test_next_action_follows_heartbeat_session_and_poll_times(membership: Classi
     assert membership.next_action(clock.now_ms())[0] == POLL_EXPIRED
     membership.poll_heartbeat(clock.now_ms())
     assert membership.next_action(clock.now_ms())[0] != POLL_EXPIRED
+
+
+def test_a_failed_heartbeat_is_repeated_after_a_growing_backoff(
+    membership: ClassicMembership, clock: MockClock
+) -> None:
+    join(membership)
+    waits: list[int] = []
+    clock.advance(100)
+    for _ in range(4):
+        assert membership.next_action(clock.now_ms())[0] == BEAT
+        membership.fail_heartbeat()
+        assert not membership.heartbeat_in_flight
+        waits.append(membership.time_to_next_event(clock.now_ms()))
+        clock.advance(waits[-1])
+    assert waits == [10, 20, 40, 40]
+    membership.receive_heartbeat()
+    membership.fail_heartbeat()
+    assert membership.time_to_next_event(clock.now_ms()) == 10
+
+
+def test_the_interval_must_be_shorter_than_the_session(clock: MockClock) -> None:
+    config = GroupRebalanceConfig("g", session_timeout_ms=100, heartbeat_interval_ms=100)
+    with pytest.raises(ConfigError, match="must be lower than"):
+        ClassicMembership(config, LogContext(), clock, ExponentialBackoff(10, 40, jitter=0.0))
 
 
 def test_no_signal_is_slept_through(membership: ClassicMembership) -> None:

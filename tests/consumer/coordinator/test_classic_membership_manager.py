@@ -244,7 +244,7 @@ def test_membership_that_ends_before_joining_restarts_the_rebalance(rebalance: R
     rebalance.coordinator.request_rejoin("test")
     rebalance.advance()
     assert rebalance.step is READY
-    rebalance.group.member.membership.reset_and_rejoin("test", reset_member_id=True)
+    rebalance.group.member.membership.reset_and_rejoin("test")
     assert rebalance.waits_ms() == 0
     assert rebalance.step is RESTING
     rebalance.sends_join()
@@ -252,7 +252,7 @@ def test_membership_that_ends_before_joining_restarts_the_rebalance(rebalance: R
 
 def test_membership_that_ends_before_the_callback_discards_the_assignment(rebalance: Rebalance) -> None:
     answer(rebalance.sends_sync(), sync(TP0))
-    rebalance.group.member.membership.reset_and_rejoin("test", reset_member_id=True)
+    rebalance.group.member.membership.reset_and_rejoin("test")
     rebalance.advance()
     assert rebalance.told == []
     assert rebalance.step is RESTING

@@ -6,6 +6,7 @@ import pytest
 
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, UnsentRequest
+from pykclient.consumer.coordinator.classic_membership import SESSION_EXPIRED
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.membership import Generation
 from pykclient.errors import (
@@ -197,7 +198,7 @@ def test_found_coordinator_restarts_the_session_and_wakes_heartbeats(lookup: Loo
     lookup.clock.advance(10_001)
     answer(lookup.asked(), find_coordinator(BROKER))
     assert lookup.membership.signals > seen
-    assert not lookup.membership.heartbeat.session_timeout_expired(lookup.clock.now_ms())
+    assert lookup.membership.next_action(lookup.clock.now_ms())[0] != SESSION_EXPIRED
 
 
 def test_an_interrupted_lookup_is_sent_again(lookup: Lookup) -> None:

@@ -139,7 +139,7 @@ def test_loading_coordinator_causes_no_warning(heartbeats: Heartbeats, caplog: p
 def test_lost_connection_marks_the_coordinator_unknown(heartbeats: Heartbeats) -> None:
     heartbeats.beat().future.raise_error(DisconnectError("lost"))
     assert heartbeats.coordinator.unknown
-    assert not heartbeats.membership.heartbeat.in_flight
+    assert not heartbeats.membership.heartbeat_in_flight
 
 
 def test_silent_coordinator_is_marked_unknown(heartbeats: Heartbeats) -> None:
@@ -161,7 +161,7 @@ def test_rebalance_error_requests_a_rejoin(heartbeats: Heartbeats) -> None:
 def test_fatal_error_ends_membership(heartbeats: Heartbeats, error: int) -> None:
     answer(heartbeats.beat(), heartbeat(error))
     assert heartbeats.membership.state is UNJOINED
-    assert heartbeats.membership.member_id == ("m" if error == ILLEGAL_GENERATION else "")
+    assert heartbeats.membership.generation.member_id == ("m" if error == ILLEGAL_GENERATION else "")
     assert isinstance(heartbeats.manager.failure, FencedInstanceIdError) is (error == FENCED_INSTANCE_ID)
     assert heartbeats.manager.poll(heartbeats.clock.now_ms() + SESSION_MS) is NOTHING
 

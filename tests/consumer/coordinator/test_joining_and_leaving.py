@@ -164,7 +164,7 @@ class TestJoining:
         group.prepare(sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert seen[0].member_id == "given"
-        assert group.member.membership.member_id == "given"
+        assert group.member.membership.generation.member_id == "given"
 
     def test_join_continues_across_polls(self, group: GroupHarness) -> None:
         group.find_coordinator()

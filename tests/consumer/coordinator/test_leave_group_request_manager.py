@@ -10,7 +10,7 @@ from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.classic_membership import LeaveGroupRequestManager
 from pykclient.consumer.coordinator.membership import PREPARING_REBALANCE, UNJOINED, Generation
 from pykclient.consumer.values import GroupMembershipOperation
-from pykclient.errors import DisconnectError, KafkaError
+from pykclient.errors import DisconnectError, IllegalGenerationError, KafkaError
 from tests.consumer.coordinator.harness import UNKNOWN_MEMBER_ID, GroupHarness, answer, leave, message_of
 
 FIRST = Generation(1, "m", "range")
@@ -32,7 +32,7 @@ class Leaving:
             self.membership,
             self.coordinator,
             self.clock,
-            self.group.member.heartbeats._membership.heartbeat._retry_backoff,
+            self.group.member.membership._retry_backoff,
             lambda: self.is_joining,
             lambda: self.is_join_in_flight,
         )
@@ -104,12 +104,13 @@ def test_static_member_leaves_only_when_told(instance_id: str | None, operation:
 
 
 def test_member_with_a_refused_generation_still_leaves(leaving: Leaving) -> None:
-    leaving.membership.reset_and_rejoin("ILLEGAL_GENERATION", reset_member_id=False)
+    membership = leaving.membership
+    assert membership.reset_if_unchanged(membership.generation, IllegalGenerationError(), "ILLEGAL_GENERATION")
     assert leaving.membership.state is UNJOINED
     assert leaving.manager.leave(GroupMembershipOperation.DEFAULT, "test") is not None
     (member,) = message_of(leaving.request()).members
     assert member.member_id == "m"
-    assert leaving.membership.member_id == ""
+    assert leaving.membership.generation.member_id == ""
 
 
 def test_leave_without_a_coordinator_sends_nothing(leaving: Leaving) -> None:

@@ -180,7 +180,7 @@ def test_earlier_epoch_is_parsed() -> None:
     member = Consumer()
     member.receive()
     request = member.beat()
-    member.membership._epoch = 9  # as after joining again
+    member.membership.generation = Generation(9, "m", None)  # as after joining again
     assert not receive(member.group, request, member.response())
 
 

@@ -1,7 +1,5 @@
 """A membership by the classic group protocol: its state, which two threads share, its heartbeats, and leaving.
 
-Its times are a Heartbeat's: the next heartbeat, the ends of the session and of the poll interval.
-
 Java: AbstractHeartbeatRequestManager, AbstractCoordinator.maybeLeaveGroup (KIP-1092), and the synchronized fields of
 AbstractCoordinator. Here the state is separate from all I/O: each method is one step under the lock, so no thread ever
 waits for the network while holding it.
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykclient import errors
 from pykclient.clock import Clock
-from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.group_member import HeartbeatManager
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
@@ -46,81 +44,6 @@ if TYPE_CHECKING:
     from pykclient.types import Node
 
 
-class Heartbeat:
-    """Three timers: the next heartbeat, the session timeout, and the poll timeout.
-
-    Thread: any, under the lock of ClassicMembership.
-    """
-
-    def __init__(self, config: GroupRebalanceConfig, clock: Clock, retry_backoff: ExponentialBackoff) -> None:
-        if config.heartbeat_interval_ms >= config.session_timeout_ms:
-            raise errors.ConfigError(
-                f"heartbeat.interval.ms={config.heartbeat_interval_ms} must be lower than "
-                f"session.timeout.ms={config.session_timeout_ms}; a third of it is usual"
-            )
-        self._config = config
-        self._retry_backoff = retry_backoff
-        self._clock = clock
-        self._due_ms = self._session_end_ms = self._poll_end_ms = 0
-        self._attempts = 0
-        self.last_send_ms: int | None = None
-        self.last_poll_ms = clock.now_ms()
-        self.reset_timeouts()
-
-    def poll(self, now_ms: int, call_ms: int = 0) -> bool:
-        """Record a call of ``poll``; return True if a heartbeat is due as a result."""
-        self.last_poll_ms = now_ms
-        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
-        is_early = not (self.in_flight or self._attempts) and begins_with(
-            max(0, self._due_ms - now_ms), call_ms, self._config.heartbeat_interval_ms
-        )
-        if is_early:
-            self._due_ms = now_ms
-        return is_early
-
-    def sent_heartbeat(self, now_ms: int) -> None:
-        self.last_send_ms = now_ms
-        self.in_flight = True
-        self._due_ms = now_ms + self._config.heartbeat_interval_ms
-
-    def fail_heartbeat(self) -> None:
-        """Record that the last heartbeat failed: the next one comes after a backoff instead of the interval."""
-        self.in_flight = False
-        self._due_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._attempts)
-        self._attempts += 1
-
-    def receive_heartbeat(self) -> None:
-        """Record a response from the coordinator, which keeps the session alive."""
-        self.in_flight = False
-        self._attempts = 0
-        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
-
-    def reset_timeouts(self) -> None:
-        """Restart all timers, because the group was joined."""
-        now_ms = self._clock.now_ms()
-        self.in_flight = False
-        self._session_end_ms = now_ms + self._config.session_timeout_ms
-        self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
-        self._due_ms = now_ms + self._config.heartbeat_interval_ms
-
-    def reset_session_timeout(self) -> None:
-        """Restart the session, because a coordinator was found."""
-        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
-
-    def should_heartbeat(self, now_ms: int) -> bool:
-        return now_ms >= self._due_ms
-
-    def session_timeout_expired(self, now_ms: int) -> bool:
-        return now_ms >= self._session_end_ms
-
-    def poll_timeout_expired(self, now_ms: int) -> bool:
-        return now_ms >= self._poll_end_ms
-
-    def time_to_next_event(self, now_ms: int) -> int:
-        """Return the milliseconds until something is due, if no response comes first."""
-        return max(0, min(self._due_ms, self._session_end_ms, self._poll_end_ms) - now_ms)
-
-
 #: The results of ``next_action``.
 REST = "rest"
 BEAT = "beat"
@@ -129,69 +52,28 @@ POLL_EXPIRED = "poll expired"
 
 
 class ClassicMembership(Membership):
-    """State, generation, the need to rejoin, and the heartbeat's timers. Thread: any."""
+    """State, generation, the need to rejoin, and the times of heartbeats, session and polls. Thread: any."""
 
     def __init__(
-        self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
-        clock: Clock,
-        retry_backoff: ExponentialBackoff,
+        self, config: GroupRebalanceConfig, log_context: LogContext, clock: Clock, retry_backoff: ExponentialBackoff
     ) -> None:
-        super().__init__(clock)
-        self._log = log_context.logger(__name__)
-        # The lock of Membership guards all below.
-        self.heartbeat = Heartbeat(config, clock, retry_backoff)
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise errors.ConfigError(
+                f"heartbeat.interval.ms={config.heartbeat_interval_ms} must be lower than "
+                f"session.timeout.ms={config.session_timeout_ms}; a third of it is usual"
+            )
+        super().__init__(config, log_context.logger(__name__), clock, retry_backoff)
         self.state: MemberState = UNJOINED
-        self._generation = NO_GENERATION
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        #: True if ``take_join_prepare`` would return True.
+        #: True if the application must prepare for a join.
         self.needs_join_prepare = True
-        self._last_rebalance_start_ms: int | None = None
-
-    # --- queries: single reads, which need no lock -------------------------------------------------------------------
-
-    @property
-    def generation(self) -> Generation:
-        """The current generation, which may belong to an unfinished rebalance."""
-        return self._generation
-
-    @property
-    def member_id(self) -> str:
-        return self._generation.member_id
-
-    @property
-    def last_poll_ms(self) -> int:
-        """The time of the application's last poll."""
-        return self.heartbeat.last_poll_ms
-
-    @property
-    def last_send_ms(self) -> int | None:
-        """The time when the last heartbeat was sent."""
-        return self.heartbeat.last_send_ms
-
-    @property
-    def heartbeat_in_flight(self) -> bool:
-        """True while the coordinator has not answered a heartbeat."""
-        return self.heartbeat.in_flight
-
-    @property
-    def rebalance_in_progress(self) -> bool:
-        return self.state is PREPARING_REBALANCE or self.state is COMPLETING_REBALANCE
+        self._interval_ms = config.heartbeat_interval_ms
+        self._session_end_ms = self.last_poll_ms + config.session_timeout_ms
 
     def generation_if_stable(self) -> Generation | None:
         with self._lock:
-            return self._generation if self.state is STABLE else None
-
-    def generation_for_fetches(self) -> Generation | None:
-        """Return None: in the classic protocol, OffsetFetch has no generation."""
-        return None
-
-    def snapshot(self) -> tuple[Generation, MemberState]:
-        """Return generation and state of the same moment."""
-        with self._lock:
-            return self._generation, self.state
+            return self.generation if self.state is STABLE else None
 
     # --- the rebalance -----------------------------------------------------------------------------------------------
 
@@ -202,17 +84,13 @@ class ClassicMembership(Membership):
             self.needs_join_prepare = False
             return needed
 
-    def need_join_prepare(self) -> None:
-        with self._lock:
-            self.needs_join_prepare = True
-
     def begin_rebalance(self) -> tuple[Generation, str]:
         """Start a rebalance; return the generation and reason for JoinGroup."""
         with self._lock:
             self.state = move(self.state, PREPARING_REBALANCE)
-            if self._last_rebalance_start_ms is None:  # failed attempts belong to the same rebalance
-                self._last_rebalance_start_ms = self._clock.now_ms()
-            return self._generation, self.rejoin_reason
+            if self._rebalance_start_ms is None:
+                self._rebalance_start_ms = self._clock.now_ms()
+            return self.generation, self.rejoin_reason
 
     def joined(self, generation: Generation) -> bool:
         """Process the JoinGroup response. Return False if the application has left the group meanwhile."""
@@ -220,15 +98,19 @@ class ClassicMembership(Membership):
             if self.state is not PREPARING_REBALANCE:
                 return False
             self.state = move(self.state, COMPLETING_REBALANCE)
-            self._generation = generation
-            self.heartbeat.reset_timeouts()
+            self.generation = generation
+            now_ms = self._clock.now_ms()
+            self.heartbeat_in_flight = False
+            self._due_ms = now_ms + self._interval_ms
+            self._session_end_ms = now_ms + self._config.session_timeout_ms
+            self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
             self._signal()  # heartbeats are needed now
             return True
 
     def member_id_assigned(self, member_id: str) -> None:
         """Set the member id that the next JoinGroup must contain (KIP-394)."""
         with self._lock:
-            self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
+            self.generation = Generation(NO_GENERATION.generation_id, member_id, None)
         self.request_rejoin(f"need to re-join with the given member-id: {member_id}")
 
     def synced(self, sent: Generation) -> tuple[bool, int]:
@@ -237,16 +119,12 @@ class ClassicMembership(Membership):
         It is not complete if a heartbeat has ended the membership meanwhile.
         """
         with self._lock:
-            if self._generation != sent or self.state is not COMPLETING_REBALANCE:
+            if self.generation != sent or self.state is not COMPLETING_REBALANCE:
                 return False, 0
             self.state = move(self.state, STABLE)
             self.rejoin_reason = ""
             self.rejoin_needed = False
-            self.lost_because = self.lost_generation = None
-            end_ms = self.last_rebalance_end_ms = self._clock.now_ms()
-            start_ms = end_ms if self._last_rebalance_start_ms is None else self._last_rebalance_start_ms
-            self._last_rebalance_start_ms = None
-            return True, end_ms - start_ms
+            return True, self._rebalance_ended()
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Join again in the next poll. The coordinator gets ``short_reason`` (KIP-800), the log the full one."""
@@ -260,88 +138,87 @@ class ClassicMembership(Membership):
         if not self.rejoin_needed:
             self.request_rejoin(short_reason, full_reason)
 
-    def request_rejoin_if_stable(self, short_reason: str) -> bool:
-        """Rejoin because the group rebalances; return False if this member is already rebalancing."""
+    def request_rejoin_if_stable(self, short_reason: str) -> None:
+        """Rejoin because the group rebalances, unless this member is already rebalancing."""
         with self._lock:
             if self.state is not STABLE:
-                return False
+                return
             self.rejoin_reason = short_reason
             self.rejoin_needed = True
         self._log.info("Rejoining the group: %s", short_reason)
-        return True
 
     # --- the end of a membership -------------------------------------------------------------------------------------
 
-    def reset_and_rejoin(self, reason: str, *, reset_member_id: bool, lost_because: str | None = None) -> None:
+    def reset_and_rejoin(self, reason: str, *, lost_because: str | None = None) -> None:
         """End the membership, and join again in the next poll."""
         with self._lock:
-            self._reset(reason, reset_member_id, lost_because)
-        self._log.info("Membership reset%s: %s", "" if reset_member_id else ", keeping the member id", reason)
+            self._reset(reason, NO_GENERATION.member_id, lost_because)
+        self._log.info("Membership reset: %s", reason)
 
-    def reset_if_unchanged(self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str) -> bool:
-        """Do the same as ``reset_and_rejoin`` if ``sent`` is still the generation.
+    def reset_if_unchanged(
+        self, sent: Generation, error: errors.BrokerError, reason: str, *, lost_because: str | None = None
+    ) -> bool:
+        """Do the same as ``reset_and_rejoin`` if ``sent`` is still the generation, in which the broker refused it.
 
         A response to a request of an old generation is irrelevant.
         """
-        with self._lock:
-            if self._generation != sent:
-                return False
-            self._reset(reason, reset_member_id, lost_because)
-        self._log.info("Membership reset%s: %s", "" if reset_member_id else ", keeping the member id", reason)
-        return True
+        return self._refused(sent, error, reason, lost_because or reason, is_irrelevant=True)
 
-    def reset_unless_rebalancing_anew(
-        self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str
-    ) -> bool:
+    def reset_unless_rebalancing_anew(self, sent: Generation, error: errors.BrokerError, reason: str) -> bool:
         """Do the same as ``reset_and_rejoin``, unless a rebalance has started since ``sent`` was the generation."""
+        return self._refused(sent, error, reason, reason, is_irrelevant=False)
+
+    def _refused(
+        self, sent: Generation, error: errors.BrokerError, reason: str, lost_because: str, *, is_irrelevant: bool
+    ) -> bool:
+        # After ILLEGAL_GENERATION the coordinator may still know the member id. Keep it: a new member would have to
+        # wait for its old id's session to expire.
+        keeps_id = isinstance(error, errors.IllegalGenerationError)
         with self._lock:
-            if self._generation != sent and self.state is PREPARING_REBALANCE:
+            if self.generation != sent and (is_irrelevant or self.state is PREPARING_REBALANCE):
                 return False
-            self._reset(reason, reset_member_id, lost_because)
-        self._log.info("Membership reset%s: %s", "" if reset_member_id else ", keeping the member id", reason)
+            self._reset(reason, self.generation.member_id if keeps_id else NO_GENERATION.member_id, lost_because)
+        self._log.info("Membership reset%s: %s", ", keeping the member id" if keeps_id else "", reason)
         return True
 
-    def _reset(self, reason: str, reset_member_id: bool, lost_because: str | None) -> None:
+    def _reset(self, reason: str, member_id: str, lost_because: str | None) -> None:
         self.state = move(self.state, UNJOINED)
         if lost_because is not None:
             self.lost_because = lost_because
-            self.lost_generation = self._generation.generation_id
-        # Keep a member id that may be valid: a new member would have to wait for its old id's session to expire.
-        member_id = NO_GENERATION.member_id if reset_member_id else self._generation.member_id
-        self._generation = Generation(NO_GENERATION.generation_id, member_id, None)
+            self.lost_generation = self.generation.generation_id
+        self.generation = Generation(NO_GENERATION.generation_id, member_id, None)
         self.rejoin_reason = reason
         self.rejoin_needed = True
         self.needs_join_prepare = True
 
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 
-    def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most.
-
-        Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
-        """
-        with self._lock:
-            return self.heartbeat.poll(now_ms, call_ms)
-
     def receive_heartbeat(self) -> None:
+        """Record a response from the coordinator, which keeps the session alive."""
         with self._lock:
-            self.heartbeat.receive_heartbeat()
+            self.heartbeat_in_flight = False
+            self._failures = 0
+            self._restart_session()
 
     def fail_heartbeat(self) -> None:
+        """Record that the last heartbeat failed: the next one comes after a backoff instead of the interval."""
         with self._lock:
-            self.heartbeat.fail_heartbeat()
+            self.heartbeat_in_flight = False
+            self._due_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._failures)
+            self._failures += 1
             self._signal()
 
     def coordinator_found(self) -> None:
         """Restart the session, and send a due heartbeat, now that the coordinator is known."""
         with self._lock:
-            self.heartbeat.reset_session_timeout()
+            self._restart_session()
             self._signal()
 
-    def time_to_next_event(self, now_ms: int) -> int:
-        """Return the milliseconds until a heartbeat is due or a timer of the membership expires."""
-        with self._lock:
-            return self.heartbeat.time_to_next_event(now_ms)
+    def _restart_session(self) -> None:
+        self._session_end_ms = self._clock.now_ms() + self._config.session_timeout_ms
+
+    def _time_to_next_event(self, now_ms: int) -> int:
+        return max(0, min(self._due_ms, self._session_end_ms, self._poll_end_ms) - now_ms)
 
     def next_action(self, now_ms: int) -> tuple[str, int]:
         """Return what must be done now, and the milliseconds until the next call if nothing is signalled before.
@@ -349,16 +226,16 @@ class ClassicMembership(Membership):
         A call that returns BEAT counts as sending a heartbeat.
         """
         with self._lock:
-            heartbeat = self.heartbeat
-            if heartbeat.session_timeout_expired(now_ms):
-                heartbeat.reset_session_timeout()
+            if now_ms >= self._session_end_ms:
+                self._restart_session()
                 return SESSION_EXPIRED, 0
-            if heartbeat.poll_timeout_expired(now_ms):
+            if now_ms >= self._poll_end_ms:
                 return POLL_EXPIRED, 0
-            if heartbeat.should_heartbeat(now_ms):
-                heartbeat.sent_heartbeat(now_ms)
-                return BEAT, heartbeat.time_to_next_event(now_ms)
-            return REST, heartbeat.time_to_next_event(now_ms)
+            action = REST
+            if now_ms >= self._due_ms:
+                self._sent(now_ms)
+                action = BEAT
+            return action, self._time_to_next_event(now_ms)
 
 
 #: LeaveGroup makes a coordinator answer JoinGroup of that member; this is for the way of the response. Brokers before
@@ -452,9 +329,7 @@ class LeaveGroupRequestManager:
                 is_closing=is_closing,
             )
         self.pending = leaving
-        self._membership.reset_and_rejoin(
-            "consumer pro-actively leaving the group", reset_member_id=True, lost_because=lost_because
-        )
+        self._membership.reset_and_rejoin("consumer pro-actively leaving the group", lost_because=lost_because)
         if leaving is None:
             if stays or not self._is_join_in_flight():
                 self._drop_rebalance()
@@ -670,14 +545,10 @@ class HeartbeatRequestManager(HeartbeatManager):
 
     def _membership_ended(self, sent: Generation, error: errors.BrokerError) -> bool:
         """End the membership, and return True unless it has ended before."""
-        # After ILLEGAL_GENERATION the coordinator still knows the member id.
-        reset_member_id = not isinstance(error, errors.IllegalGenerationError)
         if isinstance(error, errors.FencedInstanceIdError):
             error = fenced_error(self._config)
         reason = f"the coordinator answered a heartbeat with {error}"
-        if not self._membership.reset_if_unchanged(
-            sent, reason, reset_member_id=reset_member_id, lost_because=self._lost_because(error)
-        ):
+        if not self._membership.reset_if_unchanged(sent, error, reason, lost_because=self._lost_because(error)):
             self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)
             return False
         if isinstance(error, errors.FencedInstanceIdError):

@@ -789,12 +789,12 @@ class ClassicMembershipManager(GroupMember):
             # The heartbeat has shown that the membership ended after SyncGroup was answered.
             self._move(RESTING)
             reason = f"{generation} ended in {state} during the rebalance"
-            self.membership.reset_and_rejoin(reason, reset_member_id=True)
+            self.membership.reset_and_rejoin(reason)
             return
         yield from self.protocol.assigned(generation, self._assignment)
         # Only now, so that the next poll completes an application callback that was woken up.
         self._failures = 0
-        self.membership.need_join_prepare()
+        self.membership.needs_join_prepare = True
         self._move(RESTING)
         self._log_rebalance(generation)
 
@@ -976,7 +976,7 @@ class ClassicMembershipManager(GroupMember):
             self.membership.member_id_assigned(response.member_id)
         elif isinstance(error, errors.UnknownMemberIdError):
             reason = "JoinGroup: the coordinator does not know the member id"
-            self.membership.reset_if_unchanged(sent, reason, reset_member_id=True, lost_because=reason)
+            self.membership.reset_if_unchanged(sent, error, reason)
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"JoinGroup: {error}")
         elif isinstance(error, errors.CoordinatorLoadInProgressError):
@@ -1042,10 +1042,7 @@ class ClassicMembershipManager(GroupMember):
             error = fenced_error(self._config)
             self._log.error("SyncGroup failed and is not retried: %s", error)
         elif isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
-            # After ILLEGAL_GENERATION the coordinator may still know the member id.
-            reset_member_id = isinstance(error, errors.UnknownMemberIdError)
-            reason = f"SyncGroup: {error}"
-            self.membership.reset_if_unchanged(sent, reason, reset_member_id=reset_member_id, lost_because=reason)
+            self.membership.reset_if_unchanged(sent, error, f"SyncGroup: {error}")
         elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
             self._coordinator.mark_unknown(f"SyncGroup: {error}")
         elif isinstance(error, errors.RetriableError):

@@ -662,12 +662,8 @@ class CommitRequestManager:
         if isinstance(error, errors.StaleMemberEpochError):
             return StaleMemberError(f"the commit of {tp} had the member epoch {sent.generation_id}: {error}")
         if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
-            # After ILLEGAL_GENERATION the coordinator may still know the member id.
-            reset_member_id = isinstance(error, errors.UnknownMemberIdError)
             cause = f"the coordinator answered a commit of {sent} with {error}"
-            if not membership.reset_unless_rebalancing_anew(
-                sent, cause, reset_member_id=reset_member_id, lost_because=cause
-            ):
+            if not membership.reset_unless_rebalancing_anew(sent, error, cause):
                 return self._stale(sent)
             return self.commit_failed_error(cause, sent)
         if isinstance(error, errors.RetriableError):

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient import errors, types
 from pykclient.clock import FOREVER_MS
-from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest, begins_with
+from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.group_member import HeartbeatManager
 from pykclient.consumer.coordinator.membership import (
     NO_GENERATION,
+    STABLE,
     Generation,
     Membership,
     MemberState,
@@ -57,8 +58,6 @@ JOINING = MemberState("JOINING", types.MemberState.REBALANCING, sends_heartbeats
 RECONCILING = MemberState("RECONCILING", types.MemberState.REBALANCING, sends_heartbeats=True)
 #: The next heartbeat reports the partitions that the member owns now.
 ACKNOWLEDGING = MemberState("ACKNOWLEDGING", types.MemberState.REBALANCING, sends_heartbeats=True)
-#: The member has its target assignment.
-STABLE = MemberState("STABLE", types.MemberState.STABLE, sends_heartbeats=True)
 #: The application gives up its partitions, in order to leave.
 PREPARE_LEAVING = MemberState("PREPARE_LEAVING", types.MemberState.UNJOINED, sends_heartbeats=True)
 #: The next heartbeat says that the member leaves.
@@ -167,17 +166,13 @@ class ConsumerMembership(Membership):
         retry_backoff: ExponentialBackoff,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(clock)
-        self._config = config
-        self._log = log_context.logger(__name__)
-        self._retry_backoff = retry_backoff
+        super().__init__(config, log_context.logger(__name__), clock, retry_backoff)
         #: Chosen once for the life of the consumer (KIP-1082).
         self.member_id = _new_member_id(rng)
         # The lock of Membership guards all below.
         self.state: MemberState = UNSUBSCRIBED
         #: A number that rises with each join and each end of a membership.
         self.incarnation = 0
-        self._epoch = JOIN_GROUP_EPOCH
         #: The epoch and id of the current membership, or of the previous one until the member has rejoined.
         #: NO_GENERATION before the first membership, and after the application has left the group. A member that was
         #: fenced must not offer NO_GENERATION for offsets in a transaction: brokers do not check those at all.
@@ -189,29 +184,11 @@ class ConsumerMembership(Membership):
         #: True if the last membership ended before the member had reached its target assignment.
         self.lost_in_rebalance = False
         self._leaves_for_good = False  # a static member that gives its instance id up
-        self._last_poll_ms = clock.now_ms()
-        self._poll_end_ms = self._last_poll_ms + config.rebalance_timeout_ms
-        self._last_send_ms: int | None = None
         self._is_late = False  # LEAVING because the application has not polled
-        self._in_flight = False
-        self._interval_ms = 0  # until the coordinator names one
-        self._failures = 0
-        self._due_ms = 0  # the next heartbeat, if it is not due at once
+        # _interval_ms is 0 until the coordinator names one; a heartbeat with _due_ms 0 is due at once.
         self._not_before_ms = 0  # the end of the backoff
-        self._rebalance_start_ms: int | None = None
 
     # --- queries; single reads need no lock --------------------------------------------------------------------------
-
-    @property
-    def generation(self) -> Generation:
-        """The member's epoch and id, or NO_GENERATION outside the group."""
-        with self._lock:
-            return self._generation()
-
-    def _generation(self) -> Generation:
-        if self._epoch <= JOIN_GROUP_EPOCH:
-            return NO_GENERATION
-        return Generation(self._epoch, self.member_id, None)
 
     def generation_if_stable(self) -> Generation | None:
         """Return the member's epoch and id, with which it may commit at any time; None outside the group."""
@@ -222,51 +199,12 @@ class ConsumerMembership(Membership):
         """Return the member's epoch and id, which the coordinator checks in lookups of committed offsets."""
         return self.generation_if_stable()
 
-    def snapshot(self) -> tuple[Generation, MemberState]:
-        """Return generation and state of the same moment."""
-        with self._lock:
-            return self._generation(), self.state
-
-    @property
-    def rebalance_in_progress(self) -> bool:
-        """False: members commit also while they reconcile."""
-        return False
-
-    @property
-    def last_poll_ms(self) -> int:
-        """The time of the application's last poll."""
-        return self._last_poll_ms
-
-    @property
-    def last_send_ms(self) -> int | None:
-        """The time when the last heartbeat was sent."""
-        return self._last_send_ms
-
-    @property
-    def heartbeat_in_flight(self) -> bool:
-        """True while the coordinator has not answered a heartbeat."""
-        return self._in_flight
-
     def is_current(self, incarnation: int) -> bool:
         """Return whether the member is still reconciling in the membership ``incarnation``."""
         with self._lock:
             return self.incarnation == incarnation and self.state is RECONCILING
 
     # --- the application ---------------------------------------------------------------------------------------------
-
-    def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most.
-
-        Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
-        """
-        with self._lock:
-            self._last_poll_ms = now_ms
-            self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
-            is_early = self.state is STABLE and not (self._in_flight or self._failures)
-            if is_early and begins_with(self._due_ms - now_ms, call_ms, self._interval_ms):
-                self._due_ms = now_ms
-                return True
-            return False
 
     def begin_joining(self) -> None:
         """Join the group, after the application has subscribed or has lost all partitions of the last membership."""
@@ -290,14 +228,8 @@ class ConsumerMembership(Membership):
             self.owned = owned
             self.state = move(self.state, ACKNOWLEDGING)
             self._due_ms = 0
-            self.lost_because = self.lost_generation = None
             self._signal()
             return self._rebalance_ended()
-
-    def _rebalance_ended(self) -> int:
-        end_ms = self.last_rebalance_end_ms = self._clock.now_ms()
-        start_ms, self._rebalance_start_ms = self._rebalance_start_ms, None
-        return 0 if start_ms is None else end_ms - start_ms
 
     def prepare_leaving(self) -> bool:
         """Begin to leave. Return False if this member is already outside the group, where it may own partitions
@@ -336,19 +268,12 @@ class ConsumerMembership(Membership):
             self._signal()
             return True
 
-    def reset_unless_rebalancing_anew(
-        self,
-        sent: Generation,
-        reason: str,
-        *,
-        reset_member_id: bool,  # noqa: ARG002 - Membership's signature: the id is for life
-        lost_because: str,
-    ) -> bool:
+    def reset_unless_rebalancing_anew(self, sent: Generation, error: errors.BrokerError, reason: str) -> bool:  # noqa: ARG002 - the member id is for life
         """Fence this member, as the coordinator does not know it; return False if it has joined anew since ``sent``."""
         with self._lock:
-            if self._generation() != sent:
+            if self.generation != sent:
                 return False
-            self._end(FENCED, lost_because)
+            self._end(FENCED, reason)
         self._log.info("Fenced: %s", reason)
         return True
 
@@ -361,23 +286,13 @@ class ConsumerMembership(Membership):
 
     # --- the heartbeat -----------------------------------------------------------------------------------------------
 
-    def coordinator_found(self) -> None:
-        """Make polls wait for a due heartbeat again, now that the coordinator is known."""
-        with self._lock:
-            self._signal()
-
-    def time_to_next_event(self, now_ms: int) -> int:
-        """Return the milliseconds until a heartbeat is due or ``max.poll.interval.ms`` expires."""
-        with self._lock:
-            return self._time_to_next_event(now_ms)
-
     def _time_to_next_event(self, now_ms: int) -> int:
         if not self.state.sends_heartbeats:
             return FOREVER_MS
         # A member that is about to leave has nothing to do when the time to poll is over.
         left_ms = FOREVER_MS if self.state is PREPARE_LEAVING else max(0, self._poll_end_ms - now_ms)
         due_ms = max(self._due_ms, self._not_before_ms)
-        if self._in_flight and due_ms <= now_ms:
+        if self.heartbeat_in_flight and due_ms <= now_ms:
             return left_ms  # the response ends the wait
         return min(left_ms, max(0, due_ms - now_ms))
 
@@ -409,15 +324,15 @@ class ConsumerMembership(Membership):
             if is_due:
                 self._due_ms = 0
             wait_ms = self._time_to_next_event(now_ms)
-            if self._in_flight or now_ms < max(self._due_ms, self._not_before_ms):
+            if self.heartbeat_in_flight or now_ms < max(self._due_ms, self._not_before_ms):
                 return None, wait_ms
             # The coordinator does not wait for this member to give up partitions that a heartbeat does not have. The
             # application may take over its new partitions before the heartbeat arrives, so they count as owned. Java
             # leaves them out; for a while, two members may then have the same partition.
             claimed = self.owned.with_partitions_of(self.target)
-            beat = Beat(self.incarnation, self.member_id, self._epoch, state, claimed)
+            epoch = max(JOIN_GROUP_EPOCH, self.generation.generation_id)
+            beat = Beat(self.incarnation, self.member_id, epoch, state, claimed)
             self._sent(now_ms)
-            self._due_ms = now_ms + self._interval_ms
             if state is ACKNOWLEDGING:
                 self.state = move(state, STABLE if self._has_target() else RECONCILING)
                 if self.state is RECONCILING:
@@ -430,12 +345,8 @@ class ConsumerMembership(Membership):
         beat = Beat(self.incarnation, self.member_id, epoch, LEAVING, NO_ASSIGNMENT)
         self.state = move(LEAVING, STALE if self._is_late else UNSUBSCRIBED)
         self._sent(now_ms)
-        self._in_flight = False
+        self.heartbeat_in_flight = False
         return beat
-
-    def _sent(self, now_ms: int) -> None:
-        self._in_flight = True
-        self._last_send_ms = now_ms
 
     def skip_beat(self) -> bool:
         """Record that no coordinator is known. Return True if this ends the attempt to leave."""
@@ -455,15 +366,15 @@ class ConsumerMembership(Membership):
         with self._lock:
             if beat.incarnation != self.incarnation:
                 return False
-            self._in_flight = False
+            self.heartbeat_in_flight = False
             self._failures = self._not_before_ms = 0
             self._interval_ms = interval_ms
             if self._due_ms:  # otherwise another one is due at once
-                self._due_ms = (self._last_send_ms or 0) + interval_ms
+                self._due_ms = (self.last_send_ms or 0) + interval_ms
             if self.state is not LEAVING and self.state.sends_heartbeats:
-                self._epoch = epoch
+                self.generation = NO_GENERATION
                 if epoch > JOIN_GROUP_EPOCH:
-                    self.last_generation = self._generation()
+                    self.generation = self.last_generation = Generation(epoch, self.member_id, None)
                 if assignment is not None and self.state is not PREPARE_LEAVING:
                     self._take_target(assignment)
             self._signal()
@@ -474,9 +385,9 @@ class ConsumerMembership(Membership):
         with self._lock:
             if beat.incarnation != self.incarnation or self.state is not STABLE or not self._due_ms:
                 return False
-            if (epoch, interval_ms) != (self._epoch, self._interval_ms):
+            if (epoch, interval_ms) != (self.generation.generation_id, self._interval_ms):
                 return False
-            self._in_flight = False
+            self.heartbeat_in_flight = False
             self._failures = self._not_before_ms = 0
             return True
 
@@ -500,7 +411,7 @@ class ConsumerMembership(Membership):
         with self._lock:
             if beat.incarnation != self.incarnation:
                 return
-            self._in_flight = False
+            self.heartbeat_in_flight = False
             self._due_ms = 0
             if back_off:
                 self._not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(self._failures)
@@ -510,8 +421,8 @@ class ConsumerMembership(Membership):
     def interrupted(self) -> None:
         """Send another heartbeat soon, instead of the one in flight."""
         with self._lock:
-            if self._in_flight:
-                self._in_flight = False
+            if self.heartbeat_in_flight:
+                self.heartbeat_in_flight = False
                 self._due_ms = 0
                 self._not_before_ms = self._clock.now_ms() + self._retry_backoff.backoff(0)
 
@@ -546,14 +457,14 @@ class ConsumerMembership(Membership):
     def _note_loss(self, lost_because: str) -> None:
         self.lost_because = lost_because
         self.lost_in_rebalance = self._rebalance_start_ms is not None
-        if self._epoch > JOIN_GROUP_EPOCH:  # else the application was late before
-            self.lost_generation = self._epoch
+        if self.generation is not NO_GENERATION:  # else the application was late before
+            self.lost_generation = self.generation.generation_id
 
     def _begin_incarnation(self) -> None:
         self.incarnation += 1
-        self._epoch = JOIN_GROUP_EPOCH
+        self.generation = NO_GENERATION
         self.target = self.owned = NO_ASSIGNMENT
-        self._in_flight = False
+        self.heartbeat_in_flight = False
         self._failures = self._not_before_ms = 0
         self._rebalance_start_ms = None
 

@@ -10,13 +10,17 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient import types
-from pykclient.clock import Clock
+from pykclient.consumer.application_driver import begins_with
 from pykclient.errors import FencedInstanceIdError, IllegalStateError, KafkaError, RetriableError, check_move
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pykclient.clock import Clock
     from pykclient.config.consumer_config import ConsumerConfig
+    from pykclient.errors import BrokerError
+    from pykclient.log_context import PrefixLogger
+    from pykclient.network.exponential_backoff import ExponentialBackoff
 
 
 class MemberState:
@@ -39,7 +43,7 @@ UNJOINED = MemberState("UNJOINED", types.MemberState.UNJOINED, sends_heartbeats=
 PREPARING_REBALANCE = MemberState("PREPARING_REBALANCE", types.MemberState.REBALANCING, sends_heartbeats=False)
 #: JoinGroup was answered and SyncGroup is in flight; the coordinator expects heartbeats.
 COMPLETING_REBALANCE = MemberState("COMPLETING_REBALANCE", types.MemberState.REBALANCING, sends_heartbeats=True)
-#: The member has its assignment.
+#: The member has its assignment. Members by KIP-848 have this state, too.
 STABLE = MemberState("STABLE", types.MemberState.STABLE, sends_heartbeats=True)
 
 #: A failed attempt keeps the state until the next JoinGroup, which can start from any state. An error that ends the
@@ -213,24 +217,42 @@ def raise_first(failures: Sequence[Exception | None]) -> None:
 class Membership(ABC):
     """The state of a membership, with the lock that its users share, which are managers and the heartbeat thread.
 
-    Thread: any.
+    Single reads of its public attributes need no lock. Thread: any.
     """
 
     #: The state of the member.
     state: MemberState
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, config: GroupRebalanceConfig, log: PrefixLogger, clock: Clock, retry_backoff: ExponentialBackoff
+    ) -> None:
+        self._config = config
+        self._log = log
         self._clock = clock
-        self._lock = threading.Lock()  # guards: what the subclass names, and the counter
+        self._retry_backoff = retry_backoff
+        self._lock = threading.Lock()  # guards: all below, and what the subclass adds
         self._condition = clock.new_condition(self._lock)
-        #: A counter that rises with every change that the heartbeat thread must see. A single read needs no lock.
+        #: A counter that rises with every change that the heartbeat thread must see.
         self.signals = 0
+        #: The current generation, or member epoch, and the member's id. It may belong to an unfinished rebalance.
+        self.generation = NO_GENERATION
         #: The reason why the last membership ended, unless the application ended it.
         self.lost_because: str | None = None
         #: The generation, or member epoch, in which the last membership ended, unless the application ended it.
         self.lost_generation: int | None = None
         #: The time of the last successful rebalance.
         self.last_rebalance_end_ms: int | None = None
+        #: The time of the application's last poll.
+        self.last_poll_ms = clock.now_ms()
+        #: The time when the last heartbeat was sent.
+        self.last_send_ms: int | None = None
+        #: True while the coordinator has not answered a heartbeat.
+        self.heartbeat_in_flight = False
+        self._rebalance_start_ms: int | None = None  # failed attempts belong to the same rebalance
+        self._interval_ms = 0  # between heartbeats
+        self._due_ms = 0  # the next heartbeat
+        self._poll_end_ms = self.last_poll_ms + config.rebalance_timeout_ms
+        self._failures = 0  # of heartbeats, since the last answer
 
     def signal(self) -> None:
         """Make the heartbeat thread check again."""
@@ -251,63 +273,67 @@ class Membership(ABC):
                 self._clock.wait(self._condition, timeout_ms)
 
     @property
-    @abstractmethod
-    def generation(self) -> Generation:
-        """The current generation, which may belong to an unfinished rebalance."""
-
-    @property
-    @abstractmethod
     def rebalance_in_progress(self) -> bool:
-        """True if commits must wait for the end of a rebalance."""
+        """True if commits must wait for the end of a rebalance. Members by KIP-848 commit also while they reconcile."""
+        return self.state is PREPARING_REBALANCE or self.state is COMPLETING_REBALANCE
 
-    @property
-    @abstractmethod
-    def last_poll_ms(self) -> int:
-        """The time of the application's last poll."""
+    def snapshot(self) -> tuple[Generation, MemberState]:
+        """Return generation and state of the same moment."""
+        with self._lock:
+            return self.generation, self.state
 
-    @property
-    @abstractmethod
-    def last_send_ms(self) -> int | None:
-        """The time of the last heartbeat."""
-
-    @property
-    @abstractmethod
-    def heartbeat_in_flight(self) -> bool:
-        """True while the coordinator has not answered a heartbeat."""
-
-    @abstractmethod
-    def time_to_next_event(self, now_ms: int) -> int:
-        """Return the milliseconds until a heartbeat is due or a timer of the membership expires."""
-
-    @abstractmethod
-    def coordinator_found(self) -> None:
-        """Record that the coordinator is known again."""
-
-    @abstractmethod
     def poll_heartbeat(self, now_ms: int, call_ms: int = 0) -> bool:
         """Record that the application is alive, in a call that waits for ``call_ms`` at most.
 
         Return True if a heartbeat is due earlier than before: now, instead of in the middle of the call.
         """
+        with self._lock:
+            self.last_poll_ms = now_ms
+            self._poll_end_ms = now_ms + self._config.rebalance_timeout_ms
+            if self.state is not STABLE or self.heartbeat_in_flight or self._failures:
+                return False
+            is_early = begins_with(max(0, self._due_ms - now_ms), call_ms, self._interval_ms)
+            if is_early:
+                self._due_ms = now_ms
+            return is_early
+
+    def coordinator_found(self) -> None:
+        """Make polls wait for a due heartbeat again, now that the coordinator is known."""
+        with self._lock:
+            self._signal()
+
+    def time_to_next_event(self, now_ms: int) -> int:
+        """Return the milliseconds until a heartbeat is due or a timer of the membership expires."""
+        with self._lock:
+            return self._time_to_next_event(now_ms)
+
+    @abstractmethod
+    def _time_to_next_event(self, now_ms: int) -> int: ...
+
+    def _sent(self, now_ms: int) -> None:
+        self.heartbeat_in_flight = True
+        self.last_send_ms = now_ms
+        self._due_ms = now_ms + self._interval_ms
+
+    def _rebalance_ended(self) -> int:
+        """Record that the member has its assignment; return the duration of the rebalance in milliseconds."""
+        self.lost_because = self.lost_generation = None
+        end_ms = self.last_rebalance_end_ms = self._clock.now_ms()
+        start_ms, self._rebalance_start_ms = self._rebalance_start_ms, None
+        return 0 if start_ms is None else end_ms - start_ms
 
     @abstractmethod
     def generation_if_stable(self) -> Generation | None:
         """Return the generation to commit in, or None if this member cannot commit now."""
 
-    @abstractmethod
     def generation_for_fetches(self) -> Generation | None:
-        """Return the generation for OffsetFetch, or None if the protocol has none."""
-
-    @abstractmethod
-    def snapshot(self) -> tuple[Generation, MemberState]:
-        """Return generation and state of the same moment."""
+        """Return the generation for OffsetFetch, or None: the classic protocol has none."""
+        return None
 
     @abstractmethod
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Rebalance the group in the next poll, if the protocol lets members decide."""
 
     @abstractmethod
-    def reset_unless_rebalancing_anew(
-        self, sent: Generation, reason: str, *, reset_member_id: bool, lost_because: str
-    ) -> bool:
+    def reset_unless_rebalancing_anew(self, sent: Generation, error: BrokerError, reason: str) -> bool:
         """End the membership, and join again in the next poll. Return False if it has changed since ``sent``."""
