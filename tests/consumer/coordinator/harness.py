@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -76,14 +77,14 @@ class Listener(ConsumerRebalanceListener):
             raise self.failure
 
 
-class SteppedThread(HeartbeatThread):
-    """A heartbeat thread that runs only when a test calls ``run_once``."""
+class SteppedThread(threading.Thread):
+    """A thread that does not run: tests call ``run_once`` of the HeartbeatThread instead."""
+
+    def __init__(self, run: Callable[[], object], name: str) -> None:
+        super().__init__(target=run, name=name, daemon=True)
 
     def start(self) -> None:
         pass
-
-    def is_alive(self) -> bool:
-        return False
 
 
 class DrivenCoordinator:
@@ -149,8 +150,8 @@ class GroupHarness:
         coordinator.heartbeat_thread.new_thread = self._thread
         self.coordinator: Any = DrivenCoordinator(coordinator, self.driver)
 
-    def _thread(self, *parts: Any) -> SteppedThread:
-        self.threads.append(SteppedThread(*parts))
+    def _thread(self, run: Callable[[], object], name: str) -> SteppedThread:
+        self.threads.append(SteppedThread(run, name))
         return self.threads[-1]
 
     @property
@@ -161,8 +162,9 @@ class GroupHarness:
         return member
 
     @property
-    def thread(self) -> SteppedThread:
-        return self.threads[-1]
+    def thread(self) -> HeartbeatThread:
+        thread: HeartbeatThread = self.coordinator.heartbeat_thread
+        return thread
 
     @property
     def node(self) -> Node:

@@ -450,7 +450,7 @@ class TestHeartbeats:
 
     def test_failed_heartbeat_thread_is_replaced(self, group: GroupHarness) -> None:
         group.join(TP0)
-        group.thread.failure = KafkaError("broken")
+        group.thread._failure = KafkaError("broken")
         with pytest.raises(KafkaError, match="broken"):
             group.coordinator.poll(group.timer())
         group.prepare(join(2), sync(TP0))

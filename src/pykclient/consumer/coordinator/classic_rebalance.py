@@ -587,12 +587,9 @@ class ClassicMembershipManager(GroupMember):
     membership: ClassicMembership
 
     def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
-        super().__init__(context)
-        self._commits = commits
+        super().__init__(context, commits)
         config, log_context, lookup = context.config, context.log_context, context.lookup
         self.membership = membership
-        self._client = context.client
-        self._retry_backoff = context.retry_backoff
         self._sensors = ClassicMemberMetrics(context.metrics, membership)
         self.protocol = ConsumerGroupProtocol(
             config, log_context, membership, commits, context.consumer, context.listeners
@@ -658,11 +655,6 @@ class ClassicMembershipManager(GroupMember):
         if failure is not None:
             self.heartbeat_thread_failed(failure)
             raise failure
-
-    def polled(self, now_ms: int, call_ms: int) -> None:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
-        if self.membership.poll_heartbeat(now_ms, call_ms):
-            self.heartbeats.check_soon()
 
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Join again, as the coordinator may have removed this member meanwhile."""

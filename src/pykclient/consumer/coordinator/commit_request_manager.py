@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pykclient import errors
-from pykclient.clock import FOREVER_MS, Clock
+from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import (
     NOTHING,
     ApplicationCall,
@@ -24,8 +24,8 @@ from pykclient.consumer.application_driver import (
     timeout_error,
 )
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager, handled
-from pykclient.consumer.coordinator.group_member import CoordinatedConsumer, Offsets
+from pykclient.consumer.coordinator.coordinator_request_manager import handled
+from pykclient.consumer.coordinator.group_member import MemberManager, Offsets
 from pykclient.consumer.coordinator.membership import (
     CONSUMER,
     NO_GENERATION,
@@ -37,17 +37,17 @@ from pykclient.consumer.coordinator.membership import (
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.metrics import Sensor
 from pykclient.network.client_request import Shortcut, UsualResponse
-from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import group_denied, topics_denied
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from pykclient.consumer.application_driver import ApplicationEvents, NetworkClientDelegate, Steps
-    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
+    from pykclient.consumer.application_driver import ApplicationEvents, Steps
+    from pykclient.consumer.coordinator.group_member import MemberContext
+    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.values import ConsumerInterceptors
-    from pykclient.log_context import LogContext, PrefixLogger
+    from pykclient.log_context import PrefixLogger
     from pykclient.network.client_request import ClientRequest, ClientResponse
 
 
@@ -134,7 +134,7 @@ class CommitBeforeRevoke:
         return 0
 
 
-class CommitRequestManager:
+class CommitRequestManager(MemberManager):
     """Sends commits in the order of the calls, and retries synchronous ones.
 
     With ``enable.auto.commit``, offsets are committed without a call of the application:
@@ -148,33 +148,13 @@ class CommitRequestManager:
     Callbacks and interceptors are events, in the order of the responses. Thread: application.
     """
 
-    runs_in_background = False
-
-    def __init__(
-        self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
-        client: NetworkClientDelegate,
-        membership: Membership,
-        coordinator: CoordinatorRequestManager,
-        clock: Clock,
-        retry_backoff: ExponentialBackoff,
-        consumer: CoordinatedConsumer,
-        events: ApplicationEvents,
-        commit_sensor: Sensor,
-    ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
-        self._client = client
-        self._membership = membership
-        self._coordinator = coordinator
-        self._clock = clock
-        self._retry_backoff = retry_backoff
-        self._consumer = consumer
+    def __init__(self, context: MemberContext, events: ApplicationEvents, commit_sensor: Sensor) -> None:
+        super().__init__(context)
+        self._membership = context.membership
         self._events = events
         self._commit_sensor = commit_sensor
-        self.auto_commit_enabled = consumer.auto_commit_enabled
-        self._next_auto_commit_ms = clock.now_ms() + consumer.auto_commit_interval_ms
+        self.auto_commit_enabled = self._consumer.auto_commit_enabled
+        self.reschedule_auto_commit()
         #: The commits without an outcome, in the order of the calls.
         self.pending: list[_Commit] = []
         #: True once another consumer has taken over this member's instance id.
@@ -184,7 +164,8 @@ class CommitRequestManager:
         self._refused: dict[TopicPartition, int] = {}
         self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
         self._usual = UsualResponse()
-        self._is_intercepted = consumer.interceptors is not None and not consumer.interceptors.is_empty
+        interceptors = self._consumer.interceptors
+        self._is_intercepted = interceptors is not None and not interceptors.is_empty
 
     # --- commits of the application ------------------------------------------------------------------------------
 
@@ -378,7 +359,7 @@ class CommitRequestManager:
 
         If it lacks the partitions, too, the commit has failed.
         """
-        if self._consumer.metadata.update_version <= max(self._refused.values(), default=-1):
+        if self._metadata.update_version <= max(self._refused.values(), default=-1):
             return False
         commit.refused = None
         deleted = [tp for tp in commit.offsets if self._is_deleted(tp, commit.topic_ids.get(tp))]
@@ -457,10 +438,10 @@ class CommitRequestManager:
         It is the id that came with the position. The id in the metadata may belong to a newer topic of the same name,
         in which the offset must not be committed.
         """
-        known = self._consumer.metadata.topic_ids
+        known = self._metadata.topic_ids
         topic_ids = {}
         for tp in offsets:
-            position = self._consumer.subscriptions.position_or_none(tp)
+            position = self._subscriptions.position_or_none(tp)
             topic_id = None if position is None else position.topic_id
             topic_id = topic_id or known.get(tp.topic)
             if topic_id is not None:
@@ -469,7 +450,7 @@ class CommitRequestManager:
 
     def _is_deleted(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         """Return whether the partition is known not to exist, or only in a topic with another id."""
-        metadata = self._consumer.metadata
+        metadata = self._metadata
         if self._is_recreated(tp, topic_id):
             return True
         refused_at = self._refused.get(tp)
@@ -481,7 +462,7 @@ class CommitRequestManager:
         return False
 
     def _is_recreated(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        known = self._consumer.metadata.topic_ids.get(tp.topic)
+        known = self._metadata.topic_ids.get(tp.topic)
         # Comparing UUIDs is slow, and nearly always they are one.
         return known is not topic_id and topic_id is not None and known is not None and known != topic_id
 
@@ -490,8 +471,8 @@ class CommitRequestManager:
 
         This also requests metadata.
         """
-        version = self._consumer.metadata.request_update(False)
-        is_assigned = self._consumer.subscriptions.is_assigned
+        version = self._metadata.request_update(False)
+        is_assigned = self._subscriptions.is_assigned
         self._refused = {tp: at for tp, at in self._refused.items() if is_assigned(tp)}
         self._refused.update(dict.fromkeys(partitions, version))
         error = _unknown_partitions(partitions)
@@ -523,7 +504,7 @@ class CommitRequestManager:
                 raise errors.IllegalArgumentError(f"offset {offset.offset} of {tp} cannot be committed: it is negative")
         sent = NO_GENERATION
         instance_id: str | None = None
-        if self._consumer.subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.has_auto_assigned_partitions():
             generation = self._membership.generation_if_stable()
             if generation is None:
                 raise self._not_a_member()
@@ -728,34 +709,16 @@ class _Lookup:
         self.last_error: Exception | None = None
 
 
-class CommittedOffsetsRequestManager:
+class CommittedOffsetsRequestManager(MemberManager):
     """Fetches committed offsets, for calls of the application and for partitions without a position.
 
     A lookup that is not done when a call times out serves the next one for the same partitions, with its backoff.
     Thread: application.
     """
 
-    runs_in_background = False
-
-    def __init__(
-        self,
-        group_id: str,
-        log_context: LogContext,
-        client: NetworkClientDelegate,
-        membership: Membership,
-        coordinator: CoordinatorRequestManager,
-        clock: Clock,
-        retry_backoff: ExponentialBackoff,
-        consumer: CoordinatedConsumer,
-    ) -> None:
-        self._group_id = group_id
-        self._log = log_context.logger(__name__)
-        self._client = client
-        self._membership = membership
-        self._coordinator = coordinator
-        self._clock = clock
-        self._retry_backoff = retry_backoff
-        self._consumer = consumer
+    def __init__(self, context: MemberContext) -> None:
+        super().__init__(context)
+        self._membership = context.membership
         self.pending: list[_Lookup] = []
 
     def fetch(self, partitions: Collection[TopicPartition], timeout_ms: int) -> RequestFuture[CommittedOffsets]:
@@ -781,7 +744,7 @@ class CommittedOffsetsRequestManager:
         Return False while the offsets of some are not known. Partitions whose offset is stable do not wait for others
         whose offset is not, as a transaction that commits it is open. Raises errors that are not retriable.
         """
-        subscriptions = self._consumer.subscriptions
+        subscriptions = self._subscriptions
         partitions = subscriptions.initializing_partitions()
         if not partitions:
             return True
@@ -878,11 +841,11 @@ class CommittedOffsetsRequestManager:
     def _request(self, lookup: _Lookup, node: Node) -> UnsentRequest:
         partitions, _ = lookup.question
         self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
-        topic_ids = lookup.topic_ids = self._consumer.metadata.topic_ids
+        topic_ids = lookup.topic_ids = self._metadata.topic_ids
         topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
-        is_member = self._consumer.subscriptions.has_auto_assigned_partitions()
+        is_member = self._subscriptions.has_auto_assigned_partitions()
         member = self._membership.generation_for_fetches() if is_member else None
-        builder = group_requests.OffsetFetchBuilder(self._group_id, partitions, topic_ids, member)
+        builder = group_requests.OffsetFetchBuilder(self._config.group_id, partitions, topic_ids, member)
         request = UnsentRequest(builder, node)
         lookup.in_flight = True
         lookup.is_wanted = False
@@ -925,7 +888,7 @@ class CommittedOffsetsRequestManager:
 
     def _start_at(self, offsets: CommittedOffsets, topic_ids: Mapping[str, uuid.UUID]) -> bool:
         """Start at these offsets; return False if some must be fetched again, for a topic that was recreated."""
-        subscriptions, metadata = self._consumer.subscriptions, self._consumer.metadata
+        subscriptions, metadata = self._subscriptions, self._metadata
         present_ids = metadata.topic_ids
         complete = True
         for tp, committed in offsets.items():
@@ -953,7 +916,7 @@ class CommittedOffsetsRequestManager:
         lookup: _Lookup,
         topic_names: Mapping[uuid.UUID, str],
     ) -> None:
-        code, fetched = group_requests.offsets_of(response, self._group_id, topic_names)
+        code, fetched = group_requests.offsets_of(response, self._config.group_id, topic_names)
         error = errors.for_code(code)
         if error is not None:
             future.raise_error(self._group_failed(error))
@@ -975,7 +938,7 @@ class CommittedOffsetsRequestManager:
                 unstable.add(tp)
             elif isinstance(error, errors.UnknownTopicIdError):
                 # Deleted or recreated since the metadata was fetched.
-                self._consumer.metadata.request_update(False)
+                self._metadata.request_update(False)
                 future.raise_error(error)
                 return
             elif isinstance(error, errors.UnknownTopicOrPartitionError):
@@ -1002,9 +965,9 @@ class CommittedOffsetsRequestManager:
             self._coordinator.mark_unknown(f"OffsetFetch: {error}")
             return error
         if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, self._group_id)
+            return group_denied(self._log.principal, self._config.group_id)
         if isinstance(error, errors.RetriableError):
             return error
         if isinstance(error, (errors.StaleMemberEpochError, errors.UnknownMemberIdError)):
             return StaleMemberError(str(error))  # a heartbeat brings the new epoch, or the end of the membership
-        return errors.KafkaError(f"unexpected error about the committed offsets of {self._group_id!r}: {error}")
+        return errors.KafkaError(f"unexpected error about the committed offsets of {self._config.group_id!r}: {error}")

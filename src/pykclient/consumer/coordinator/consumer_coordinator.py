@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pykclient.clock import FOREVER_MS, Clock, Timer
 from pykclient.consumer.application_driver import (
@@ -42,7 +42,7 @@ from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError, WakeupError
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
-from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
+from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment, Thread
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
@@ -53,32 +53,25 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.membership import Membership
 
 
-class NewMember(NamedTuple):
-    """The state of a membership that has not begun, and the function that creates its member."""
-
-    membership: Membership
-    create_member: Callable[[MemberContext, CommitRequestManager], GroupMember]
-
-
 def new_member(
     config: GroupRebalanceConfig,
     log_context: LogContext,
     clock: Clock,
     retry_backoff: ExponentialBackoff,
     rng: random.Random | None,
-) -> NewMember:
-    """Return a member that has not joined yet, by the protocol of ``config``."""
+) -> tuple[Membership, Callable[[MemberContext, CommitRequestManager], GroupMember]]:
+    """Return the state of a membership that has not begun, and a function that creates its member."""
     if config.group_protocol == CONSUMER:
         from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
         from pykclient.consumer.coordinator.consumer_rebalance import ConsumerMembershipManager
 
         membership = ConsumerMembership(config, log_context, clock, retry_backoff, rng)
-        return NewMember(membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits))
+        return membership, lambda context, commits: ConsumerMembershipManager(context, membership, commits)
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
 
     classic = ClassicMembership(config, log_context, clock, retry_backoff)
-    return NewMember(classic, lambda context, commits: ClassicMembershipManager(context, classic, commits))
+    return classic, lambda context, commits: ClassicMembershipManager(context, classic, commits)
 
 
 HEARTBEAT_THREAD_PREFIX = "kafka-coordinator-heartbeat-thread"
@@ -89,11 +82,11 @@ _JOIN_S = 5.0
 
 
 class HeartbeatThread:
-    """Drives the background managers while the application does not poll.
+    """Drives the background managers while the application does not poll, from when the consumer joins its group on.
 
     It sleeps until one of them is due. It never waits for the network or for the I/O lease: if the application holds
     that, the application's poll drives the managers. It runs no application code. It is a daemon, so it does not delay
-    the exit of the interpreter.
+    the exit of the interpreter. Thread: application, except for ``run``.
     """
 
     def __init__(
@@ -104,10 +97,12 @@ class HeartbeatThread:
         membership: Membership,
         coordinator: CoordinatorRequestManager,
         clock: Clock,
-        environment: Environment = SYSTEM_ENVIRONMENT,
+        environment: Environment,
     ) -> None:
-        self._thread = environment.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {config.group_id}")
-        self._retry_backoff_ms = config.retry_backoff_ms
+        #: Tests replace it with a thread that does not run.
+        self.new_thread: Callable[[Callable[[], object], str], Thread] = environment.new_thread
+        self._thread: Thread | None = None
+        self._config = config
         self._log = log_context.logger(__name__)
         self._client = client
         self._membership = membership
@@ -115,30 +110,44 @@ class HeartbeatThread:
         self._clock = clock
         self._closed = False
         self._abandoned = False
-        #: The exception that ended the thread; poll() raises it in the application.
-        self.failure: Exception | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """True from ``start`` until the thread is closed or its failure is taken."""
+        return self._thread is not None
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the thread unless it runs, or is closed."""
+        if self._thread is None and not self._closed:
+            self._thread = self.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {self._config.group_id}")
+            self._thread.start()
 
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has ended, at most ``timeout`` seconds."""
-        self._thread.join(timeout)
+    def take_failure(self) -> Exception | None:
+        """Return and clear the exception that ended the thread; ``start`` then starts another one."""
+        failure = self._failure
+        if failure is not None:
+            self._thread = self._failure = None
+        return failure
 
     def close(self) -> None:
-        """Make the thread end."""
+        """End the thread, and wait until it has ended."""
         self._closed = True
-        self._membership.signal()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._membership.signal()
+            if thread.is_alive():
+                thread.join(_JOIN_S)
 
-    def abandon(self) -> None:
-        """Make the thread end at its next wakeup. Takes no lock, for use in ``__del__``.
+    def abandon(self) -> bool:
+        """Let the thread end at its next wakeup; return whether there is one. Takes no lock, for use in ``__del__``.
 
         The thread then closes the connections, as nothing else will.
         """
+        if self._thread is None:
+            return False
         self._abandoned = self._closed = True
+        return True
 
     def run(self) -> None:
         self._log.debug("Heartbeat thread started")
@@ -150,7 +159,7 @@ class HeartbeatThread:
                     self._membership.wait_for_signal(seen, wait_ms)
         except Exception as error:  # noqa: BLE001 - the end of a thread
             self._log.exception("The heartbeat thread failed")
-            self.failure = error
+            self._failure = error
         if self._abandoned:
             self._client.close()
         self._log.debug("Heartbeat thread has ended")
@@ -164,61 +173,11 @@ class HeartbeatThread:
         elif wait_ms is None:
             # The application may leave its poll just before something is due. Otherwise the poll does it in time, so
             # that there is nothing to do here.
-            wait_ms = self._retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())
+            wait_ms = self._config.retry_backoff_ms + membership.time_to_next_event(self._clock.now_ms())
         elif membership.heartbeat_in_flight or self._coordinator.unknown:
             # This thread must receive the response, because the application may not poll.
-            wait_ms = min(wait_ms, self._retry_backoff_ms)
+            wait_ms = min(wait_ms, self._config.retry_backoff_ms)
         return min(wait_ms, _MAX_REST_MS)
-
-
-class HeartbeatThreadOwner:
-    """The heartbeat thread of one consumer, which starts once the consumer joins its group. Thread: application."""
-
-    def __init__(
-        self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
-        client: NetworkClientDelegate,
-        membership: Membership,
-        coordinator: CoordinatorRequestManager,
-        clock: Clock,
-        environment: Environment,
-    ) -> None:
-        self._arguments = (config, log_context, client, membership, coordinator, clock, environment)
-        #: Tests replace it with a thread that they step themselves.
-        self.new_thread: Callable[..., HeartbeatThread] = HeartbeatThread
-        #: The thread, from its start until it is closed or its failure is taken.
-        self.thread: HeartbeatThread | None = None
-
-    def start(self) -> None:
-        """Start the thread unless there is one."""
-        if self.thread is None:
-            self.thread = self.new_thread(*self._arguments)
-            self.thread.start()
-
-    def take_failure(self) -> Exception | None:
-        """Return and clear the exception that ended the thread; ``start`` then starts another thread."""
-        if self.thread is None or self.thread.failure is None:
-            return None
-        thread, self.thread = self.thread, None
-        return thread.failure
-
-    def close(self) -> None:
-        """End the thread, and wait until it has ended."""
-        thread, self.thread = self.thread, None
-        if thread is None:
-            return
-        thread.close()
-        if thread.is_alive():
-            thread.join(_JOIN_S)
-
-    def abandon(self) -> bool:
-        """Let the thread of an unclosed consumer end by itself. Return whether there is one."""
-        thread = self.thread
-        if thread is None:
-            return False
-        thread.abandon()
-        return True
 
 
 class ConsumerCoordinator:
@@ -250,32 +209,22 @@ class ConsumerCoordinator:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.membership, create_member = new_member(config, log_context, clock, backoff, rng)
         commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
-        listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics))
-        self.listeners = listeners
+        self.listeners = RebalanceListenerInvoker(
+            log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics)
+        )
         self.lookup = lookup = CoordinatorRequestManager(
             config, log_context, client, self.membership, clock, backoff, consumer.metadata
         )
-        self._commits = CommitRequestManager(
-            config,
-            log_context,
-            client,
-            self.membership,
-            lookup,
-            clock,
-            backoff,
-            consumer,
-            self.events,
-            commit_sensors.commit,
+        context = MemberContext(
+            config, log_context, client, self.membership, lookup, clock, backoff, consumer, metrics, self.listeners
         )
-        self._committed = CommittedOffsetsRequestManager(
-            config.group_id, log_context, client, self.membership, lookup, clock, backoff, consumer
-        )
-        context = MemberContext(config, log_context, client, lookup, clock, backoff, consumer, metrics, listeners)
+        self._commits = CommitRequestManager(context, self.events, commit_sensors.commit)
+        self._committed = CommittedOffsetsRequestManager(context)
         self.member = create_member(context, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
         first, *others = self.member.managers
         client.managers.add(first, self._commits, self._committed, *others, lookup)
-        self.heartbeat_thread = HeartbeatThreadOwner(
+        self.heartbeat_thread = HeartbeatThread(
             config, log_context, client, self.membership, lookup, clock, environment
         )
         # The subscription and the metadata that the last poll has seen.
@@ -335,7 +284,7 @@ class ConsumerCoordinator:
         if commits.pending or commits.is_fenced or self.events.queue:
             yield from self.run_commit_callbacks()
         if is_member:
-            is_steady = self.heartbeat_thread.thread is not None and self.lookup.check_and_get() is not None
+            is_steady = self.heartbeat_thread.is_started and self.lookup.check_and_get() is not None
             if (not is_steady or self.member.is_rebalancing) and not (yield from self._poll_group(timer)):
                 return False
         else:
@@ -419,12 +368,10 @@ class ConsumerCoordinator:
 
         Raises the error that ended the heartbeats; joining starts them again.
         """
-        thread = self.heartbeat_thread.thread
-        if thread is None:
+        if not self.heartbeat_thread.is_started:
             return
-        if thread.failure is not None:
-            failure = self.heartbeat_thread.take_failure()
-            assert failure is not None
+        failure = self.heartbeat_thread.take_failure()
+        if failure is not None:
             self.member.heartbeat_thread_failed(failure)
             raise failure
         self.member.raise_failure()

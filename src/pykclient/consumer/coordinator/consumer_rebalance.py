@@ -74,12 +74,11 @@ class ConsumerMembershipManager(GroupMember):
     """
 
     membership: ConsumerMembership
+    heartbeats: ConsumerHeartbeatRequestManager
 
     def __init__(self, context: MemberContext, membership: ConsumerMembership, commits: CommitRequestManager) -> None:
-        super().__init__(context)
-        self._commits = commits
+        super().__init__(context, commits)
         self.membership = membership
-        self._listeners = context.listeners
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
         self._pattern = PatternSubscription(self._metadata, self._subscriptions)
         self.heartbeats = ConsumerHeartbeatRequestManager(
@@ -117,11 +116,6 @@ class ConsumerMembershipManager(GroupMember):
         self._pattern.match(cluster)
 
     # --- each poll ---------------------------------------------------------------------------------------------------
-
-    def polled(self, now_ms: int, call_ms: int) -> None:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
-        if self.membership.poll_heartbeat(now_ms, call_ms):
-            self.heartbeats.check_soon()
 
     @property
     def needs_coordinator(self) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         RequestManager,
     )
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.partition_assignors import ConsumerPartitionAssignor
@@ -338,11 +339,12 @@ def moved(partitions: Collection[TopicPartition]) -> str:
 
 
 class MemberContext(NamedTuple):
-    """The components that a membership of either group protocol is made of."""
+    """The components that the managers of a member share."""
 
     config: GroupRebalanceConfig
     log_context: LogContext
     client: NetworkClientDelegate
+    membership: Membership
     lookup: CoordinatorRequestManager
     clock: Clock
     retry_backoff: ExponentialBackoff
@@ -351,23 +353,37 @@ class MemberContext(NamedTuple):
     listeners: RebalanceListenerInvoker
 
 
-class GroupMember(ABC):
-    """A consumer's membership, driven by its ConsumerCoordinator. Thread: application."""
+class MemberManager:
+    """A manager of the application's thread, with the components that it shares with others. Thread: application."""
 
     runs_in_background = False
-    pending = True
-    #: The state that is shared with the heartbeat thread.
-    membership: Membership
-    #: The managers that send the requests of the protocol.
-    managers: Sequence[RequestManager]
 
     def __init__(self, context: MemberContext) -> None:
         self._config = context.config
         self._log = context.log_context.logger(type(self).__module__)
+        self._client = context.client
         self._coordinator = context.lookup
         self._clock = context.clock
+        self._retry_backoff = context.retry_backoff
+        self._consumer = context.consumer
         self._metadata = context.consumer.metadata
         self._subscriptions = context.consumer.subscriptions
+
+
+class GroupMember(MemberManager, ABC):
+    """A consumer's membership, driven by its ConsumerCoordinator. Thread: application."""
+
+    pending = True
+    #: The state that is shared with the heartbeat thread.
+    membership: Membership
+    heartbeats: HeartbeatManager
+    #: The managers that send the requests of the protocol.
+    managers: Sequence[RequestManager]
+
+    def __init__(self, context: MemberContext, commits: CommitRequestManager) -> None:
+        super().__init__(context)
+        self._commits = commits
+        self._listeners = context.listeners
         #: The application's steps of the current rebalance.
         self.events = ApplicationEvents()
 
@@ -376,10 +392,10 @@ class GroupMember(ABC):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member's place in the group."""
 
-    def check_subscription(self) -> None:  # noqa: B027 - by default nothing
+    def check_subscription(self) -> None:
         """Raise IllegalStateError if the configuration does not allow subscriptions."""
 
-    def check_broker_pattern(self) -> None:  # noqa: B027 - by default nothing
+    def check_broker_pattern(self) -> None:
         """Raise IllegalArgumentError if this protocol does not support patterns matched by brokers."""
 
     @abstractmethod
@@ -392,14 +408,15 @@ class GroupMember(ABC):
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
-    def raise_failure(self) -> None:  # noqa: B027 - by default nothing
+    def raise_failure(self) -> None:
         """Raise an error that ended the heartbeats, once."""
 
-    @abstractmethod
     def polled(self, now_ms: int, call_ms: int) -> None:
         """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
+        if self.membership.poll_heartbeat(now_ms, call_ms):
+            self.heartbeats.check_soon()
 
-    def heartbeat_thread_failed(self, failure: Exception) -> None:  # noqa: B027 - by default nothing
+    def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Record that heartbeats have stopped because of a bug."""
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pykclient import errors
 from pykclient.clock import Timer
 from pykclient.consumer.application_driver import Round, Steps, Wait
-from pykclient.consumer.coordinator.consumer_coordinator import HeartbeatThreadOwner
+from pykclient.consumer.coordinator.consumer_coordinator import HeartbeatThread
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
     FENCED,
@@ -241,7 +241,7 @@ class ShareCoordinator:
         )
         self._member = ShareMembershipManager(log_context, self.membership, metadata, subscriptions, sensors)
         client.managers.add(self._heartbeats, self.lookup)
-        self.heartbeat_thread = HeartbeatThreadOwner(
+        self.heartbeat_thread = HeartbeatThread(
             config, log_context, client, self.membership, self.lookup, clock, environment
         )
         metadata.request_update(True)
