@@ -34,7 +34,13 @@ from pykclient.consumer.share.share_coordinator import (
 )
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation
-from pykclient.errors import DisconnectError, GroupAuthorizationError, TopicAuthorizationError, UnknownMemberIdError
+from pykclient.errors import (
+    BrokerError,
+    DisconnectError,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+    UnknownMemberIdError,
+)
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -62,6 +68,9 @@ class KnownCoordinator:
 
     def mark_unknown(self, why: str, *, is_disconnected: bool = False) -> None:
         self.node, self.unknown = None, True
+
+    def judged(self, request_name: str, error: BrokerError) -> BrokerError:
+        return error
 
 
 class ShareMember:

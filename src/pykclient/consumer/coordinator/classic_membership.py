@@ -27,14 +27,12 @@ from pykclient.consumer.coordinator.membership import (
     GroupRebalanceConfig,
     Membership,
     MemberState,
-    fenced_error,
     move,
 )
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.log_context import LogContext
 from pykclient.network.client_request import Shortcut
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.failures import group_denied
 
 if TYPE_CHECKING:
     from pykclient.consumer.application_driver import NetworkClientDelegate
@@ -507,6 +505,8 @@ class HeartbeatRequestManager(HeartbeatManager):
     def _answered(self, sent: Generation, response: ClientResponse) -> None:
         self._latency.record(response.request_latency_ms)
         error = errors.for_code(response.response_body.error_code)
+        if error is not None:
+            error = self._coordinator.judged("Heartbeat", error)
         membership = self._membership
         if isinstance(error, errors.RebalanceInProgressError):
             # Ignored if the heartbeat was sent before this member joined the rebalance. It keeps sending heartbeats
@@ -520,14 +520,12 @@ class HeartbeatRequestManager(HeartbeatManager):
                 membership.fail_heartbeat()
                 return
         elif error is not None:
-            if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
-                self._coordinator.mark_unknown(f"Heartbeat: {error}")
-            elif not isinstance(error, (errors.RetriableError, *self._refused_with)):
+            if not isinstance(error, (errors.RetriableError, *self._refused_with)):
                 self._log.warning(
                     "The coordinator refuses heartbeats. If that lasts for session.timeout.ms=%d, this member loses "
                     "its partitions: %s",
                     self._config.session_timeout_ms,
-                    self._translated(error),
+                    error,
                 )
             self._refused_with = (type(error),)
             membership.fail_heartbeat()
@@ -537,16 +535,8 @@ class HeartbeatRequestManager(HeartbeatManager):
         self._refused_with = ()
         membership.receive_heartbeat()
 
-    def _translated(self, error: errors.BrokerError) -> errors.KafkaError:
-        """Return an error that says what to do."""
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, self._config.group_id)
-        return error
-
     def _membership_ended(self, sent: Generation, error: errors.BrokerError) -> bool:
         """End the membership, and return True unless it has ended before."""
-        if isinstance(error, errors.FencedInstanceIdError):
-            error = fenced_error(self._config)
         reason = f"the coordinator answered a heartbeat with {error}"
         if not self._membership.reset_if_unchanged(sent, error, reason, lost_because=self._lost_because(error)):
             self._log.info("Ignoring a failed heartbeat of %s, which has ended: %s", sent, error)

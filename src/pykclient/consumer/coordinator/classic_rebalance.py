@@ -27,7 +27,7 @@ from pykclient.consumer.application_driver import (
 from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.classic_membership import HeartbeatRequestManager, LeaveGroupRequestManager
-from pykclient.consumer.coordinator.coordinator_request_manager import handled
+from pykclient.consumer.coordinator.coordinator_request_manager import handled, unexpected
 from pykclient.consumer.coordinator.group_member import (
     ClassicMemberMetrics,
     CoordinatedConsumer,
@@ -52,7 +52,6 @@ from pykclient.consumer.coordinator.membership import (
     SYNCING,
     Generation,
     RebalanceStep,
-    fenced_error,
     raise_first,
     step,
 )
@@ -63,7 +62,6 @@ from pykclient.consumer.partition_assignors import (
     ConsumerPartitionAssignor,
     Subscription,
 )
-from pykclient.network.failures import group_denied
 from pykclient.network.metadata import Cluster
 from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -211,8 +209,6 @@ class ConsumerGroupProtocol:
     Thread: application.
     """
 
-    protocol_type = PROTOCOL_TYPE
-
     def __init__(
         self,
         config: GroupRebalanceConfig,
@@ -232,7 +228,7 @@ class ConsumerGroupProtocol:
         self._listeners = listeners
         self._pattern = PatternSubscription(consumer.metadata, consumer.subscriptions)
         self._protocol = _common_protocol(consumer.assignors)
-        self.is_leader = False
+        self.is_leader = False  # as of the last join
         self._joined_subscription: frozenset[str] | None = None
         self._metadata_snapshot = PartitionSnapshot(
             config.rack_id, self._subscriptions.metadata_topics(), self._metadata.fetch(), self._metadata.update_version
@@ -277,11 +273,6 @@ class ConsumerGroupProtocol:
         """Subscribe to the topics that match the pattern now."""
         self._pattern.match(cluster)
 
-    @property
-    def needs_fresh_metadata(self) -> bool:
-        """True if the subscription is a pattern, which is matched before joining."""
-        return self._subscriptions.has_pattern_subscription()
-
     def rejoin_needed(self) -> bool:
         """Return whether this member must rejoin, for example because its subscription or topics changed."""
         snapshot = self._assignment_snapshot
@@ -302,11 +293,6 @@ class ConsumerGroupProtocol:
             )
             return True
         return self._membership.rejoin_needed
-
-    @property
-    def owned(self) -> Collection[TopicPartition]:
-        """The partitions that this member owns."""
-        return self._subscriptions.assigned_partitions()
 
     # --- before joining --------------------------------------------------------------------------------------------
 
@@ -339,7 +325,6 @@ class ConsumerGroupProtocol:
             if revoked:
                 failure = yield from self._listeners.invoke_partitions_revoked(revoked)
                 self._subscriptions.assign_from_subscribed(owned - revoked)
-        self.is_leader = False
         self._subscriptions.reset_group_subscription()
         raise_first([failure])
 
@@ -409,7 +394,6 @@ class ConsumerGroupProtocol:
 
     def distribute(self) -> Steps[Mapping[str, bytes]]:
         """Return each member's assignment; nothing if the current one is kept."""
-        self.is_leader = True
         self.awaits_topics = False
         # Taken before the metadata that the assignor gets, so that no change after it is overlooked.
         self.metadata_updated()
@@ -563,6 +547,15 @@ _REJOIN_AT_ONCE = (
     errors.RebalanceInProgressError,
     errors.MemberIdRequiredError,
 )
+#: Errors that the application gets as they are, unless the rebalance is restarted.
+_UNDERSTOOD = (
+    *_REJOIN_AT_ONCE,
+    errors.RetriableError,
+    errors.FencedInstanceIdError,
+    errors.GroupAuthorizationError,
+    errors.InvalidGroupIdError,
+    errors.UnsupportedVersionError,
+)
 
 
 class _Rebalance(NamedTuple):
@@ -619,7 +612,6 @@ class ClassicMembershipManager(GroupMember):
         self._next_join_ms = context.clock.now_ms()
         self._generation: Generation | None = None  # of the rebalance in progress
         self._rebalance: _Rebalance | None = None  # the one in progress, with all its attempts
-        self._is_leader = False
         self._assignments: Mapping[str, bytes] = {}  # by the leader
         self._assignment = b""  # of this member
 
@@ -694,7 +686,7 @@ class ClassicMembershipManager(GroupMember):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        if self._step is RESTING and self.protocol.needs_fresh_metadata:
+        if self._step is RESTING and self._subscriptions.has_pattern_subscription():
             # Members see a new topic at different times, and each would rebalance the group. Checking the metadata
             # first makes one rebalance enough. It must have been matched once before joining anyway.
             if self._metadata.time_to_allow_update(now_ms) == 0:
@@ -716,7 +708,7 @@ class ClassicMembershipManager(GroupMember):
     def _begin(self, now_ms: int) -> None:
         if self._rebalance is None:
             reason = self.membership.rejoin_reason or "this member is new"
-            self._rebalance = _Rebalance(now_ms, reason, frozenset(self.protocol.owned))
+            self._rebalance = _Rebalance(now_ms, reason, frozenset(self._subscriptions.assigned_partitions()))
         # Taken first, so that an application callback that raises is not called again by the next poll().
         self._must_revoke = self._must_revoke or self.membership.take_join_prepare()
         self._commit = self._commits.commit_before_revoke(now_ms) if self._must_revoke else None
@@ -795,12 +787,12 @@ class ClassicMembershipManager(GroupMember):
         done, self._rebalance = self._rebalance, None
         if done is None:
             return
-        owned = frozenset(self.protocol.owned)
+        owned = frozenset(self._subscriptions.assigned_partitions())
         self._log.info(
             "Rebalanced in %d ms to %s%s: gained %s, gave back %s, has %d partitions. Why: %s",
             self._clock.now_ms() - done.began_ms,
             generation,
-            " as leader" if self._is_leader else "",
+            " as leader" if self.protocol.is_leader else "",
             moved(owned - done.owned),
             moved(done.owned - owned),
             len(owned),
@@ -858,16 +850,16 @@ class ClassicMembershipManager(GroupMember):
         config = self._config
         sent, reason = self.membership.begin_rebalance()
         self._log.info("Joining the group%s", f": {reason}" if reason else "")
-        builder = group_requests.join_group(config, sent, self.protocol.protocol_type, self._offered, reason)
+        builder = group_requests.join_group(config, sent, PROTOCOL_TYPE, self._offered, reason)
         # The coordinator holds the response until all members have joined, or the rebalance timeout has passed.
         timeout_ms = max(
             self._client.default_request_timeout_ms, config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
         )
         request = UnsentRequest(builder, node, min(timeout_ms, 2**31 - 1))
-        joined: RequestFuture[JoinGroupResponse] = handled(
+        joined: RequestFuture[None] = handled(
             self._coordinator, request.future, partial(self._handle_join, sent), self._sensors.join.record
         )
-        joined.add_listener(self._joined, self._attempt_failed)
+        joined.add_listener(None, self._attempt_failed)
         self._move(JOINING)
         return PollResult(requests=(request,))
 
@@ -895,14 +887,14 @@ class ClassicMembershipManager(GroupMember):
         if node is None or sent is None:
             self._attempt_failed(errors.CoordinatorNotAvailableError("the group coordinator is not known"))
             return PollResult(0)
-        if self._is_leader:
+        if self.protocol.is_leader:
             self.protocol.distributed()
-        builder = group_requests.sync_group(self._config, sent, self.protocol.protocol_type, self._assignments)
+        builder = group_requests.sync_group(self._config, sent, PROTOCOL_TYPE, self._assignments)
         request = UnsentRequest(builder, node)
-        synced: RequestFuture[bytes] = handled(
+        synced: RequestFuture[None] = handled(
             self._coordinator, request.future, partial(self._handle_sync, sent), self._sensors.sync.record
         )
-        synced.add_listener(self._synced, self._attempt_failed)
+        synced.add_listener(None, self._attempt_failed)
         self._move(SYNCING)
         return PollResult(requests=(request,))
 
@@ -923,12 +915,13 @@ class ClassicMembershipManager(GroupMember):
 
     # --- JoinGroup ---------------------------------------------------------------------------------------------------
 
-    def _handle_join(
-        self, sent: Generation, response: JoinGroupResponse, future: RequestFuture[JoinGroupResponse]
-    ) -> None:
+    def _handle_join(self, sent: Generation, response: JoinGroupResponse, future: RequestFuture[None]) -> None:
         error = errors.for_code(response.error_code)
         if error is not None:
-            future.raise_error(self._join_failed(error, response, sent))
+            if isinstance(error, errors.MemberIdRequiredError):
+                self._log.debug("The coordinator gave the member id %s to join with", response.member_id)
+                self.membership.member_id_assigned(response.member_id)
+            future.raise_error(self._refused("JoinGroup", error, sent))
             return
         if self._other_protocol_type(response.protocol_type):
             future.raise_error(self._inconsistent(f"is of type {response.protocol_type!r}"))
@@ -938,70 +931,47 @@ class ClassicMembershipManager(GroupMember):
             self.leaving.joined_after_leaving(response.member_id)
             future.raise_error(UnjoinedGroupError("the group was left before the answer to JoinGroup came"))
             return
-        is_leader = response.leader == response.member_id
+        is_leader = self.protocol.is_leader = response.leader == response.member_id
         self._log.info("Joined %s%s", generation, " as leader" if is_leader else "")
         self._sensors.name_member(response.member_id)
         self._generation = generation
-        if is_leader:
-            self.protocol.elect(response.protocol_name or "", response.members, response.skip_assignment)
-        future.complete(response)
-
-    def _joined(self, response: JoinGroupResponse) -> None:
         self._assignments = {}
         self._fresh_after = None
         now_ms = self._clock.now_ms()
         self._deadline_ms = now_ms + self._config.rebalance_timeout_ms
-        self._is_leader = response.leader == response.member_id
-        if self._is_leader:
+        if is_leader:
+            self.protocol.elect(response.protocol_name or "", response.members, response.skip_assignment)
             self._await_fresh_metadata(now_ms)
-            self._move(ELECTED)
-        else:
-            self._move(JOINED)
+        self._move(ELECTED if is_leader else JOINED)
+        future.complete(None)
 
-    def _join_failed(
-        self, error: errors.BrokerError, response: JoinGroupResponse, sent: Generation
-    ) -> errors.KafkaError:
-        """Apply an error of the broker to the membership, and return the error of the attempt."""
-        log = self._log
-        if isinstance(error, errors.MemberIdRequiredError):
-            log.debug("The coordinator gave the member id %s to join with", response.member_id)
-            self.membership.member_id_assigned(response.member_id)
-        elif isinstance(error, errors.UnknownMemberIdError):
-            reason = "JoinGroup: the coordinator does not know the member id"
-            self.membership.reset_if_unchanged(sent, error, reason)
-        elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
-            self._coordinator.mark_unknown(f"JoinGroup: {error}")
-        elif isinstance(error, errors.CoordinatorLoadInProgressError):
-            log.info("The group coordinator is still loading the group")
-        elif isinstance(error, errors.RebalanceInProgressError):
-            log.info("The coordinator could not complete the rebalance (REBALANCE_IN_PROGRESS); joining again")
-        elif isinstance(error, errors.FencedInstanceIdError):
-            error = fenced_error(self._config)
-            log.error("JoinGroup failed and is not retried: %s", error)
+    def _refused(self, api: str, error: errors.BrokerError, sent: Generation) -> errors.KafkaError:
+        """Apply an error of JoinGroup or SyncGroup to the membership, and return the error of the attempt."""
+        config = self._config
+        error = self._coordinator.judged(api, error)
+        if isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
+            self.membership.reset_if_unchanged(sent, error, f"{api}: {error}")
         elif isinstance(error, errors.GroupMaxSizeReachedError):
-            error = errors.GroupMaxSizeReachedError(
-                f"group {self._config.group_id!r} has as many members as the brokers allow (group.max.size)"
+            return errors.GroupMaxSizeReachedError(
+                f"group {config.group_id!r} has as many members as the brokers allow (group.max.size)"
             )
-        elif isinstance(error, errors.GroupAuthorizationError):
-            error = group_denied(self._log.principal, self._config.group_id)
         elif isinstance(error, errors.InconsistentGroupProtocolError):
-            error = self._inconsistent("has members that share no assignor with it")
-            log.error("JoinGroup failed and is not retried: %s", error)
+            return self._inconsistent("has members that share no assignor with it")
         elif isinstance(error, errors.InvalidSessionTimeoutError):
-            error = errors.InvalidSessionTimeoutError(
-                f"the brokers do not allow session.timeout.ms={self._config.session_timeout_ms}: they have limits "
+            return errors.InvalidSessionTimeoutError(
+                f"the brokers do not allow session.timeout.ms={config.session_timeout_ms}: they have limits "
                 f"for it (group.min.session.timeout.ms, group.max.session.timeout.ms)"
             )
-        elif not isinstance(error, (errors.InvalidGroupIdError, errors.UnsupportedVersionError, errors.RetriableError)):
-            return _unexpected("JoinGroup", error)
+        elif not isinstance(error, _UNDERSTOOD):
+            return unexpected(f"the answer to {api}", error)
         return error
 
     # --- SyncGroup ---------------------------------------------------------------------------------------------------
 
-    def _handle_sync(self, sent: Generation, response: SyncGroupResponse, future: RequestFuture[bytes]) -> None:
+    def _handle_sync(self, sent: Generation, response: SyncGroupResponse, future: RequestFuture[None]) -> None:
         error = errors.for_code(response.error_code)
         if error is not None:
-            future.raise_error(self._sync_failed(error, sent))
+            future.raise_error(self._refused("SyncGroup", error, sent))
             return
         if self._other_protocol_type(response.protocol_type):
             future.raise_error(self._inconsistent(f"is of type {response.protocol_type!r}"))
@@ -1018,45 +988,16 @@ class ClassicMembershipManager(GroupMember):
             return
         self._log.debug("The group is stable at %s", sent)
         self._sensors.successful_rebalance.record(duration_ms)
-        future.complete(response.assignment)
-
-    def _synced(self, assignment: bytes) -> None:
-        self._assignment = assignment
+        self._assignment = response.assignment
         self._move(ASSIGNING)
-
-    def _sync_failed(self, error: errors.BrokerError, sent: Generation) -> errors.KafkaError:
-        """Apply an error of the broker to the membership, and return the error of the attempt."""
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, self._config.group_id)
-        if isinstance(error, errors.RebalanceInProgressError):
-            self._log.info("Another rebalance started before the response to SyncGroup arrived")
-        elif isinstance(error, errors.FencedInstanceIdError):
-            error = fenced_error(self._config)
-            self._log.error("SyncGroup failed and is not retried: %s", error)
-        elif isinstance(error, (errors.UnknownMemberIdError, errors.IllegalGenerationError)):
-            self.membership.reset_if_unchanged(sent, error, f"SyncGroup: {error}")
-        elif isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
-            self._coordinator.mark_unknown(f"SyncGroup: {error}")
-        elif isinstance(error, errors.RetriableError):
-            # Java's application gets these. A new coordinator answers so while it loads the group.
-            self._log.info("SyncGroup failed, joining again: %s", error)
-        else:
-            return _unexpected("SyncGroup", error)
-        return error
+        future.complete(None)
 
     def _other_protocol_type(self, protocol_type: str | None) -> bool:
-        return protocol_type is not None and protocol_type != self.protocol.protocol_type
+        return protocol_type is not None and protocol_type != PROTOCOL_TYPE
 
     def _inconsistent(self, what: str) -> errors.InconsistentGroupProtocolError:
-        ours = self.protocol.protocol_type
         names = ", ".join(name for name, _ in self._offered)
         return errors.InconsistentGroupProtocolError(
-            f"group {self._config.group_id!r} {what}; this member is of type {ours!r} and offers {names or 'nothing'} "
-            f"(partition.assignment.strategy)"
+            f"group {self._config.group_id!r} {what}; this member is of type {PROTOCOL_TYPE!r} and offers "
+            f"{names or 'nothing'} (partition.assignment.strategy)"
         )
-
-
-def _unexpected(api: str, error: errors.BrokerError) -> errors.KafkaError:
-    wrapped = errors.KafkaError(f"unexpected error in the answer to {api}: {error}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -24,7 +24,7 @@ from pykclient.consumer.application_driver import (
     timeout_error,
 )
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.coordinator_request_manager import handled
+from pykclient.consumer.coordinator.coordinator_request_manager import handled, unexpected
 from pykclient.consumer.coordinator.group_member import MemberManager, Offsets
 from pykclient.consumer.coordinator.membership import (
     CONSUMER,
@@ -37,7 +37,7 @@ from pykclient.consumer.coordinator.membership import (
 from pykclient.consumer.subscription_state import FetchPosition
 from pykclient.metrics import Sensor
 from pykclient.network.client_request import Shortcut, UsualResponse
-from pykclient.network.failures import group_denied, topics_denied
+from pykclient.network.failures import topics_denied
 from pykclient.protocol.messages.offset_commit import OffsetCommitResponse
 from pykclient.protocol.messages.offset_fetch import OffsetFetchResponse
 from pykclient.types import Node, OffsetAndMetadata, TopicPartition
@@ -55,6 +55,14 @@ if TYPE_CHECKING:
 _MOST_USUAL: Final = 500
 #: The coordinator's errors for partitions that it does not know, by name or by topic id.
 _UNKNOWN_TOPIC = (errors.UnknownTopicOrPartitionError, errors.UnknownTopicIdError)
+
+#: Errors that the application gets as they are.
+_UNDERSTOOD = (
+    errors.RetriableError,
+    errors.GroupAuthorizationError,
+    errors.OffsetMetadataTooLargeError,
+    errors.InvalidCommitOffsetSizeError,
+)
 
 TopicIds = Mapping[TopicPartition, uuid.UUID]
 
@@ -610,25 +618,13 @@ class CommitRequestManager(MemberManager):
     def _translate(self, error: errors.BrokerError, tp: TopicPartition, sent: Generation) -> errors.KafkaError:
         """Return the error for the application, after applying the broker's error to the membership."""
         membership = self._membership
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, self._config.group_id)
-        if isinstance(
-            error,
-            (
-                errors.OffsetMetadataTooLargeError,
-                errors.InvalidCommitOffsetSizeError,
-            ),
-        ):
-            return error
-        if isinstance(
-            error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError, errors.RequestTimedOutError)
-        ):
+        error = self._coordinator.judged("OffsetCommit", error)
+        if isinstance(error, errors.RequestTimedOutError):
             self._coordinator.mark_unknown(f"OffsetCommit: {error}")
-            return error
         if isinstance(error, errors.FencedInstanceIdError):
             generation, state = membership.snapshot()
             if generation == sent:
-                return fenced_error(self._config)
+                return error
             if state is PREPARING_REBALANCE:
                 return self._stale(sent)
             return self.commit_failed_error(f"{error}", sent)
@@ -647,11 +643,7 @@ class CommitRequestManager(MemberManager):
             if not membership.reset_unless_rebalancing_anew(sent, error, cause):
                 return self._stale(sent)
             return self.commit_failed_error(cause, sent)
-        if isinstance(error, errors.RetriableError):
-            return error
-        wrapped = errors.KafkaError(f"unexpected error in the commit of {tp}: {error}")
-        wrapped.__cause__ = error
-        return wrapped
+        return error if isinstance(error, _UNDERSTOOD) else unexpected(f"the commit of {tp}", error)
 
     def _stale(self, sent: Generation) -> errors.RebalanceInProgressError:
         return errors.RebalanceInProgressError(
@@ -945,7 +937,7 @@ class CommittedOffsetsRequestManager(MemberManager):
                 future.raise_error(errors.KafkaError(f"{tp} does not exist, so it has no committed offset"))
                 return
             else:
-                future.raise_error(errors.KafkaError(f"unexpected error about the committed offset of {tp}: {error}"))
+                future.raise_error(unexpected(f"the lookup of the committed offset of {tp}", error))
                 return
         if unauthorized:
             future.raise_error(topics_denied(self._log.principal, unauthorized, "READ", "to get committed offsets"))
@@ -961,13 +953,9 @@ class CommittedOffsetsRequestManager(MemberManager):
             future.complete(offsets)
 
     def _group_failed(self, error: errors.BrokerError) -> errors.KafkaError:
-        if isinstance(error, (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)):
-            self._coordinator.mark_unknown(f"OffsetFetch: {error}")
-            return error
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, self._config.group_id)
-        if isinstance(error, errors.RetriableError):
+        error = self._coordinator.judged("OffsetFetch", error)
+        if isinstance(error, _UNDERSTOOD):
             return error
         if isinstance(error, (errors.StaleMemberEpochError, errors.UnknownMemberIdError)):
             return StaleMemberError(str(error))  # a heartbeat brings the new epoch, or the end of the membership
-        return errors.KafkaError(f"unexpected error about the committed offsets of {self._config.group_id!r}: {error}")
+        return unexpected(f"the lookup of committed offsets of {self._config.group_id!r}", error)

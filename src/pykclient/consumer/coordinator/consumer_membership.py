@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykclient import errors, types
 from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest
-from pykclient.consumer.coordinator import group_requests
 from pykclient.consumer.coordinator.group_member import HeartbeatManager
+from pykclient.consumer.coordinator.group_requests import StaticMemberBuilder
 from pykclient.consumer.coordinator.membership import (
     NO_GENERATION,
     STABLE,
     Generation,
     Membership,
     MemberState,
-    fenced_error,
 )
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, KafkaError, RetriableError, UnsupportedVersionError, check_move
 from pykclient.network.client_request import Shortcut
-from pykclient.network.failures import group_denied, topics_denied
+from pykclient.network.failures import topics_denied
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     import random
@@ -124,6 +124,8 @@ class LocalAssignment(NamedTuple):
 NO_ASSIGNMENT = LocalAssignment(-1, {})
 
 
+#: Brokers with v0 only have an early version of the protocol, in which they choose member ids.
+_CLIENT_MADE_MEMBER_IDS = 1
 #: The member epochs of heartbeats that do not come from a member.
 JOIN_GROUP_EPOCH = 0
 LEAVE_GROUP_EPOCH = -1
@@ -591,12 +593,22 @@ class ConsumerHeartbeatRequestManager(HeartbeatManager):
                 fields["subscribed_topic_regex"] = "" if pattern is None else pattern.pattern
                 sent.pattern = pattern
             if beat.owned != sent.owned:
-                fields["topic_partitions"] = beat.owned.partitions
+                fields["topic_partitions"] = [
+                    ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                    for topic_id, numbers in beat.owned.partitions.items()
+                ]
                 sent.owned = beat.owned
-        shortcut = Shortcut(self._usual, partial(self._is_handled, beat, self._next_event_ms))
-        return group_requests.ConsumerGroupHeartbeatBuilder(
-            config, beat.member_id, beat.member_epoch, shortcut=shortcut, **fields
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=config.group_id,
+            member_id=beat.member_id,
+            member_epoch=beat.member_epoch,
+            instance_id=config.group_instance_id,
+            **fields,
         )
+        shortcut = Shortcut(self._usual, partial(self._is_handled, beat, self._next_event_ms))
+        builder = StaticMemberBuilder(request, config.group_instance_id, _CLIENT_MADE_MEMBER_IDS, shortcut)
+        builder.oldest_allowed_version = _CLIENT_MADE_MEMBER_IDS
+        return builder
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -658,8 +670,8 @@ class ConsumerHeartbeatRequestManager(HeartbeatManager):
 
     def _refused(self, beat: Beat, error: errors.BrokerError) -> None:
         self._sent = SentFields()
+        error = self._coordinator.judged(self.request_name, error)
         if isinstance(error, (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError)):
-            self._coordinator.mark_unknown(f"{self.request_name}: {error}")
             self._membership.failed(beat, back_off=False)  # the lookup backs off
         elif isinstance(error, (errors.FencedMemberEpochError, errors.UnknownMemberIdError)) or (
             # To a member that joins, it says that the group is of another type.
@@ -705,10 +717,6 @@ class ConsumerHeartbeatRequestManager(HeartbeatManager):
     def _translated(self, error: errors.BrokerError) -> KafkaError:
         """Return an error that says what to do."""
         config = self._config
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, config.group_id)
-        if isinstance(error, errors.FencedInstanceIdError):
-            return fenced_error(config)
         if isinstance(error, errors.UnreleasedInstanceIdError):
             return errors.UnreleasedInstanceIdError(
                 f"group.instance.id={config.group_instance_id!r} of group {config.group_id!r} is in use by another "

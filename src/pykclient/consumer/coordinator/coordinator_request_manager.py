@@ -20,19 +20,23 @@ from pykclient.consumer.application_driver import (
     UnsentRequest,
 )
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
-from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder, coordinators_of
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership
+from pykclient.consumer.coordinator.group_requests import FindCoordinatorBuilder
+from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, Membership, fenced_error
 from pykclient.errors import (
+    BrokerError,
     CoordinatorNotAvailableError,
     DisconnectError,
+    FencedInstanceIdError,
     GroupAuthorizationError,
     KafkaError,
+    NotCoordinatorError,
     RetriableError,
 )
 from pykclient.log_context import LogContext, PrefixLogger
 from pykclient.network.client_request import ClientResponse
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import COORDINATOR_ID_BASE, REMINDER_INTERVAL_MS, group_denied, shown_node
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
 from pykclient.types import Node
 
 #: A coordinator that has been known for this long without being lost again is available.
@@ -167,6 +171,16 @@ class CoordinatorRequestManager:
         if not is_disconnected:
             self._client.disconnect_async(node)
 
+    def judged(self, request_name: str, error: BrokerError) -> BrokerError:
+        """Apply an error that any request to the coordinator may get, and return the one for the application."""
+        if isinstance(error, (CoordinatorNotAvailableError, NotCoordinatorError)):
+            self.mark_unknown(f"{request_name}: {error}")
+        elif isinstance(error, GroupAuthorizationError):
+            return group_denied(self._log.principal, self._config.group_id)
+        elif isinstance(error, FencedInstanceIdError):
+            return fenced_error(self._config)
+        return error
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def look_up(self) -> None:
@@ -217,12 +231,12 @@ class CoordinatorRequestManager:
         self._is_asking = False
 
     def _answered(self, response: ClientResponse) -> None:
-        coordinators = coordinators_of(response.response_body)
-        if len(coordinators) != 1:
-            names = len(coordinators)
+        body: FindCoordinatorResponse = response.response_body
+        if len(body.coordinators) > 1:
+            names = len(body.coordinators)
             self._failed(errors.RemoteProtocolError(f"asked for one group's coordinator, the broker named {names}"))
             return
-        found = coordinators[0]
+        found = body.coordinators[0] if body.coordinators else body  # before v4
         error = errors.for_code(found.error_code, found.error_message or None)
         if isinstance(error, GroupAuthorizationError):
             self._failed(group_denied(self._log.principal, self._config.group_id))
@@ -303,3 +317,10 @@ def handled(
         future.raise_error(error)
 
     return response.compose(on_success, on_failure)
+
+
+def unexpected(what: str, error: BrokerError) -> KafkaError:
+    """Return the error for an error that the broker should not answer ``what`` with."""
+    wrapped = KafkaError(f"unexpected error in {what}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykclient.consumer.coordinator.membership import Generation, GroupRebalanceConfig
 from pykclient.errors import TopicAuthorizationError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder, Shortcut
 from pykclient.protocol.message import Request
-from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.join_group import JoinGroupRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest
@@ -34,13 +33,10 @@ _REQUIRE_STABLE = 7
 _BATCHED_OFFSET_FETCH = 8
 _MEMBER_IN_OFFSET_FETCH = 9
 _TOPIC_IDS = 10
-_CLIENT_MADE_MEMBER_IDS = 1
 
 
 class FindCoordinatorBuilder(RequestBuilder):
     """A FindCoordinator request for one group; v4 and later allow several (KIP-699). Thread: owner."""
-
-    __slots__ = ("_group_id",)
 
     def __init__(self, group_id: str) -> None:
         super().__init__(FindCoordinatorRequest(key=group_id))
@@ -50,21 +46,6 @@ class FindCoordinatorBuilder(RequestBuilder):
         if version < _BATCHED_FIND_COORDINATOR:
             return FindCoordinatorRequest(key=self._group_id, key_type=GROUP_KEY_TYPE)
         return FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[self._group_id])
-
-
-def coordinators_of(response: FindCoordinatorResponse) -> Sequence[FindCoordinatorResponse.Coordinator]:
-    """Return the response's coordinators in the form of v4 and later."""
-    if response.coordinators:
-        return response.coordinators
-    return (
-        FindCoordinatorResponse.Coordinator(
-            node_id=response.node_id,
-            host=response.host,
-            port=response.port,
-            error_code=response.error_code,
-            error_message=response.error_message,
-        ),
-    )
 
 
 class StaticMemberBuilder(RequestBuilder):
@@ -143,8 +124,6 @@ def heartbeat(config: GroupRebalanceConfig, generation: Generation, shortcut: Sh
 class LeaveGroupBuilder(RequestBuilder):
     """A LeaveGroup request of one member; v3 and later allow several. Thread: owner."""
 
-    __slots__ = ("_group_id", "_member_id", "_reason")
-
     def __init__(self, group_id: str, member_id: str, reason: str) -> None:
         super().__init__(LeaveGroupRequest(group_id=group_id))
         self._group_id = group_id
@@ -156,52 +135,6 @@ class LeaveGroupBuilder(RequestBuilder):
             return LeaveGroupRequest(group_id=self._group_id, member_id=self._member_id)
         member = LeaveGroupRequest.MemberIdentity(member_id=self._member_id, reason=self._reason)
         return LeaveGroupRequest(group_id=self._group_id, members=[member])
-
-
-class ConsumerGroupHeartbeatBuilder(RequestBuilder):
-    """A heartbeat of the consumer group protocol. Fields that are None have not changed. Thread: owner.
-
-    Needs v1: brokers with v0 only have an early version of the protocol, in which they choose member ids.
-    """
-
-    __slots__ = ("shortcut",)
-
-    def __init__(
-        self,
-        config: GroupRebalanceConfig,
-        member_id: str,
-        member_epoch: int,
-        *,
-        shortcut: Shortcut | None = None,
-        rebalance_timeout_ms: int = -1,
-        rack_id: str | None = None,
-        server_assignor: str | None = None,
-        subscribed_topic_names: Sequence[str] | None = None,
-        subscribed_topic_regex: str | None = None,
-        topic_partitions: Mapping[uuid.UUID, Iterable[int]] | None = None,
-    ) -> None:
-        self.shortcut = shortcut
-        partitions = None
-        if topic_partitions is not None:
-            partitions = [
-                ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-                for topic_id, numbers in topic_partitions.items()
-            ]
-        super().__init__(
-            ConsumerGroupHeartbeatRequest(
-                group_id=config.group_id,
-                member_id=member_id,
-                member_epoch=member_epoch,
-                instance_id=config.group_instance_id,
-                rack_id=rack_id,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                subscribed_topic_names=subscribed_topic_names,
-                subscribed_topic_regex=subscribed_topic_regex,
-                server_assignor=server_assignor,
-                topic_partitions=partitions,
-            ),
-            min_version=_CLIENT_MADE_MEMBER_IDS,
-        )
 
 
 def offset_commit(
@@ -251,8 +184,6 @@ class OffsetFetchBuilder(RequestBuilder):
     groups; from v9 on, they may name a ``member``, which the coordinator checks (KIP-848); from v10 on, they identify
     topics by id, if all ids are known.
     """
-
-    __slots__ = ("_group_id", "_member", "_partitions", "_topic_ids")
 
     def __init__(
         self,
