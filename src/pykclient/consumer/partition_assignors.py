@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykclient.config.config_def import load
 from pykclient.errors import ConfigError
@@ -22,49 +22,26 @@ EAGER = 0
 COOPERATIVE = 1
 
 
-class Subscription:
+class Subscription(NamedTuple):
     """A member's subscription.
 
     ``owned_partitions`` are the partitions it owns since ``generation_id`` (-1: unknown). Members do not send
     ``group_instance_id``; the leader gets it from the coordinator. Thread: any.
     """
 
-    __slots__ = ("generation_id", "group_instance_id", "owned_partitions", "rack_id", "topics", "user_data")
-
-    def __init__(
-        self,
-        topics: Sequence[str],
-        user_data: bytes | None = None,
-        owned_partitions: Sequence[TopicPartition] = (),
-        generation_id: int = -1,
-        rack_id: str | None = None,
-        group_instance_id: str | None = None,
-    ) -> None:
-        self.topics = topics
-        self.user_data = user_data
-        self.owned_partitions = owned_partitions
-        self.generation_id = generation_id
-        self.rack_id = rack_id
-        self.group_instance_id = group_instance_id
-
-    def __repr__(self) -> str:
-        return (
-            f"Subscription(topics={list(self.topics)}, owned_partitions={len(self.owned_partitions)}, "
-            f"generation_id={self.generation_id}, rack_id={self.rack_id!r}, instance={self.group_instance_id!r})"
-        )
+    topics: Sequence[str]
+    user_data: bytes | None = None
+    owned_partitions: Sequence[TopicPartition] = ()
+    generation_id: int = -1
+    rack_id: str | None = None
+    group_instance_id: str | None = None
 
 
-class Assignment:
+class Assignment(NamedTuple):
     """A member's assignment. Thread: any."""
 
-    __slots__ = ("partitions", "user_data")
-
-    def __init__(self, partitions: Sequence[TopicPartition], user_data: bytes | None = None) -> None:
-        self.partitions = partitions
-        self.user_data = user_data
-
-    def __repr__(self) -> str:
-        return f"Assignment({', '.join(map(str, self.partitions))})"
+    partitions: Sequence[TopicPartition]
+    user_data: bytes | None = None
 
 
 class ConsumerPartitionAssignor(ABC):
@@ -105,6 +82,14 @@ class ConsumerPartitionAssignor(ABC):
 
 
 _log = logging.getLogger(__name__)
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partition numbers of each topic."""
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return by_topic
 
 
 def member_order(member_id: str, subscription: Subscription) -> tuple[bool, str]:
@@ -148,6 +133,71 @@ class AbstractPartitionAssignor(ConsumerPartitionAssignor):
 _NO_RACKS: frozenset[str] = frozenset()
 
 
+class RackInfo:
+    """Maps partitions to the members in the racks of their replicas.
+
+    Racks count only if some partitions have replicas in some racks and others do not, and members are in these racks.
+    Otherwise ``is_used`` is False, and every member matches every partition. Thread: application.
+    """
+
+    def __init__(self, infos: Iterable[PartitionInfo], subscriptions: Mapping[str, Subscription]) -> None:
+        self._member_racks: dict[str, str] = {
+            member_id: subscription.rack_id for member_id, subscription in subscriptions.items() if subscription.rack_id
+        }
+        # Empty if no member has a rack.
+        self._partition_racks: dict[TopicPartition, frozenset[str]] = {}
+        if self._member_racks:
+            self._partition_racks = {
+                TopicPartition(info.topic, info.partition): frozenset(node.rack for node in info.replicas if node.rack)
+                for info in infos
+            }
+        every_rack = _NO_RACKS.union(*self._partition_racks.values())
+        self.is_used = not every_rack.isdisjoint(self._member_racks.values()) and any(
+            racks != every_rack for racks in self._partition_racks.values()
+        )
+        members_per_rack: dict[str, int] = {}
+        for rack in self._member_racks.values():
+            members_per_rack[rack] = members_per_rack.get(rack, 0) + 1
+        self._members_near: dict[TopicPartition, int] = {
+            tp: sum(members_per_rack.get(rack, 0) for rack in racks) for tp, racks in self._partition_racks.items()
+        }
+
+    def member_rack(self, member_id: str) -> str | None:
+        """Return the member's rack, or None if it has none."""
+        return self._member_racks.get(member_id) if self.is_used else None
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions; 0 if no member has a rack."""
+        return len(self._partition_racks)
+
+    def replica_racks(self, tp: TopicPartition) -> frozenset[str]:
+        """Return the racks of the partition's replicas; none if no member has a rack."""
+        return self._partition_racks.get(tp, _NO_RACKS)
+
+    def matches(self, member_id: str, tp: TopicPartition) -> bool:
+        """Return True if racks do not count, or the partition is near the member."""
+        return not self.is_used or self.is_near(member_id, tp)
+
+    def is_near(self, member_id: str, tp: TopicPartition) -> bool:
+        """Return True if the partition has a replica in the member's rack, or the member has no rack."""
+        rack = self._member_racks.get(member_id)
+        return rack is None or rack in self.replica_racks(tp)
+
+    def fewest_members_first(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions sorted by their number of members in a replica's rack. The sort is stable."""
+        return sorted(partitions, key=lambda tp: self._members_near.get(tp, 0))
+
+    def next_near(self, tp: TopicPartition, members: Sequence[str], first: int) -> int | None:
+        """Return the index of the next of ``members``, cyclically from ``first``, in a replica's rack."""
+        racks = self.replica_racks(tp)
+        for step in range(len(members)):
+            index = (first + step) % len(members)
+            if self._member_racks.get(members[index]) in racks:
+                return index
+        return None
+
+
 class RangeAssignor(AbstractPartitionAssignor):
     """Divides each topic on its own into ranges that are as equal as possible.
 
@@ -166,13 +216,14 @@ class RangeAssignor(AbstractPartitionAssignor):
         for member_id in sorted_members(subscriptions):
             for topic in dict.fromkeys(subscriptions[member_id].topics):
                 members_per_topic.setdefault(topic, []).append(member_id)
-        racks = {member_id: subscription.rack_id or None for member_id, subscription in subscriptions.items()}
         topics = [
-            _Topic(topic, infos, {member_id: racks[member_id] for member_id in members_per_topic.get(topic, ())})
+            _Topic(
+                topic, infos, {member_id: subscriptions[member_id] for member_id in members_per_topic.get(topic, ())}
+            )
             for topic, infos in partitions_per_topic.items()
             if infos
         ]
-        rack_aware = any(state.needs_rack_awareness for state in topics)
+        rack_aware = any(state.racks.is_used for state in topics)
         if rack_aware:
             _assign_with_rack_matching(topics, assignment)
         for state in topics:
@@ -184,37 +235,16 @@ class RangeAssignor(AbstractPartitionAssignor):
 
 
 class _Topic:
-    """The unassigned partitions of a topic. ``members`` maps the subscribers, in order, to their racks."""
+    """The unassigned partitions of a topic. ``members`` are the subscriptions of its subscribers, in order."""
 
-    __slots__ = ("_extra", "_given", "_quota", "_racks", "members", "name", "needs_rack_awareness", "unassigned")
-
-    def __init__(self, name: str, infos: Sequence[PartitionInfo], members: dict[str, str | None]) -> None:
+    def __init__(self, name: str, infos: Sequence[PartitionInfo], members: Mapping[str, Subscription]) -> None:
         self.name = name
-        self.members = members
+        self.members = tuple(members)
+        self.racks = RackInfo(infos, members)
         self.unassigned: dict[TopicPartition, None] = {TopicPartition(name, info.partition): None for info in infos}
         self._given = dict.fromkeys(members, 0)
         # Each member gets the quota, and the first ones get one more if there is a remainder.
         self._quota, self._extra = divmod(len(infos), len(members)) if members else (0, 0)
-        member_racks = {rack for rack in members.values() if rack is not None}
-        self._racks: dict[TopicPartition, frozenset[str]] = {}
-        if member_racks:
-            self._racks = {
-                TopicPartition(name, info.partition): frozenset(node.rack for node in info.replicas if node.rack)
-                for info in infos
-            }
-        all_racks = _NO_RACKS.union(*self._racks.values())
-        # Racks matter only if not every partition is in every rack.
-        self.needs_rack_awareness = not member_racks.isdisjoint(all_racks) and any(
-            racks != all_racks for racks in self._racks.values()
-        )
-
-    @property
-    def racked_partition_count(self) -> int:
-        return len(self._racks)
-
-    def racks_match(self, member_id: str, tp: TopicPartition) -> bool:
-        rack = self.members[member_id]
-        return rack is None or rack in self._racks.get(tp, _NO_RACKS)
 
     def max_assignable(self, member_id: str) -> int:
         """Return how many more partitions the member may get."""
@@ -246,15 +276,14 @@ class _Topic:
 
 
 def _assign_with_rack_matching(topics: Sequence[_Topic], assignment: dict[str, list[TopicPartition]]) -> None:
-    co_partitioned: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_Topic]] = {}
+    co_partitioned: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
-        key = tuple(topic.members.items()), topic.racked_partition_count
-        co_partitioned.setdefault(key, []).append(topic)
+        co_partitioned.setdefault((topic.members, topic.racks.partition_count), []).append(topic)
     for (_, partition_count), group in co_partitioned.items():
         if len(group) > 1:
             _assign_co_partitioned(group, partition_count, assignment)
-        elif group[0].needs_rack_awareness:
-            group[0].assign_ranges(assignment, group[0].racks_match)
+        elif group[0].racks.is_used:
+            group[0].assign_ranges(assignment, group[0].racks.is_near)
 
 
 def _assign_co_partitioned(
@@ -265,7 +294,8 @@ def _assign_co_partitioned(
     for partition in range(partition_count):
         for member_id in remaining:
             if all(
-                topic.racks_match(member_id, TopicPartition(topic.name, partition)) and topic.max_assignable(member_id)
+                topic.racks.is_near(member_id, TopicPartition(topic.name, partition))
+                and topic.max_assignable(member_id)
                 for topic in group
             ):
                 break

@@ -24,7 +24,9 @@ from pykclient.consumer.partition_assignors import (
     EAGER,
     AbstractPartitionAssignor,
     Assignment,
+    RackInfo,
     Subscription,
+    numbers_by_topic,
 )
 from pykclient.errors import RemoteProtocolError
 from pykclient.protocol.wire import BytesLike, Reader, Writer
@@ -49,8 +51,6 @@ class OwnedPartitions:
     generation, it is ``contested`` and belongs to none of them. Claims of partitions that do not exist are ignored.
     Thread: application.
     """
-
-    __slots__ = ("_member_data", "contested", "owners")
 
     def __init__(self, partitions: Sequence[TopicPartition], member_data: Mapping[str, MemberData]) -> None:
         existing = frozenset(partitions)
@@ -107,9 +107,7 @@ _INT32_BYTES = 4
 
 def serialize_member_data(partitions: Iterable[TopicPartition], generation_id: int) -> bytes:
     """Encode a previous assignment in version 1."""
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions:
-        numbers.setdefault(tp.topic, []).append(tp.partition)
+    numbers = numbers_by_topic(partitions)
     writer = Writer()
     writer.array_length(len(numbers), flexible=False)
     for topic, some in numbers.items():
@@ -144,73 +142,11 @@ def _read_member_data(reader: Reader) -> MemberData:
     return MemberData(partitions, reader.int32() if reader.remaining >= _INT32_BYTES else DEFAULT_GENERATION)
 
 
-_NO_RACKS: frozenset[str] = frozenset()
-
-
-class RackInfo:
-    """Maps partitions to the members in the racks of their replicas.
-
-    Racks count only if some partitions have replicas in some racks and others do not, and members are in these racks.
-    Otherwise ``is_used`` is False, and every member matches every partition. Thread: application.
-    """
-
-    __slots__ = ("_member_racks", "_members_near", "_partition_racks", "is_used")
-
-    def __init__(self, infos: Iterable[PartitionInfo], subscriptions: Mapping[str, Subscription]) -> None:
-        self._member_racks: dict[str, str] = {
-            member_id: subscription.rack_id for member_id, subscription in subscriptions.items() if subscription.rack_id
-        }
-        self._partition_racks: dict[TopicPartition, frozenset[str]] = {}
-        if self._member_racks:
-            self._partition_racks = {
-                TopicPartition(info.topic, info.partition): frozenset(node.rack for node in info.replicas if node.rack)
-                for info in infos
-            }
-        every_rack = _NO_RACKS.union(*self._partition_racks.values())
-        self.is_used = not every_rack.isdisjoint(self._member_racks.values()) and any(
-            racks != every_rack for racks in self._partition_racks.values()
-        )
-        members_per_rack: dict[str, int] = {}
-        for rack in self._member_racks.values():
-            members_per_rack[rack] = members_per_rack.get(rack, 0) + 1
-        self._members_near: dict[TopicPartition, int] = {
-            tp: sum(members_per_rack.get(rack, 0) for rack in racks) for tp, racks in self._partition_racks.items()
-        }
-
-    def member_rack(self, member_id: str) -> str | None:
-        """Return the member's rack, or None if it has none."""
-        return self._member_racks.get(member_id) if self.is_used else None
-
-    def replica_racks(self, tp: TopicPartition) -> frozenset[str]:
-        """Return the racks of the partition's replicas; none if no member has a rack."""
-        return self._partition_racks.get(tp, _NO_RACKS)
-
-    def matches(self, member_id: str, tp: TopicPartition) -> bool:
-        """Return True if the partition has a replica in the member's rack, or the member has no rack."""
-        rack = self.member_rack(member_id)
-        return rack is None or rack in self.replica_racks(tp)
-
-    def fewest_members_first(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions sorted by their number of members in a replica's rack. The sort is stable."""
-        return sorted(partitions, key=lambda tp: self._members_near.get(tp, 0))
-
-    def next_near(self, tp: TopicPartition, members: Sequence[str], first: int) -> int | None:
-        """Return the index of the next of ``members``, cyclically from ``first``, in a replica's rack."""
-        racks = self.replica_racks(tp)
-        for step in range(len(members)):
-            index = (first + step) % len(members)
-            if self._member_racks.get(members[index]) in racks:
-                return index
-        return None
-
-
 class Subscribers:
     """The members that subscribe to a topic, in ascending order, and those in the rack of a partition's replica.
 
     ``topics`` are each member's topics. Thread: application.
     """
-
-    __slots__ = ("_by_racks", "_by_topic", "_racks", "_topics")
 
     def __init__(self, subscribed: Iterable[str], topics: Mapping[str, frozenset[str]], racks: RackInfo) -> None:
         members = sorted(topics)
@@ -247,8 +183,6 @@ class RackMoves:
     ``owned`` are the owners before the rebalance, ``owners`` those so far. ``sizes`` are the members' numbers of
     partitions. The caller changes both, and reports each change. Thread: application.
     """
-
-    __slots__ = ("_assigned", "_exchangeable", "_owned", "_owners", "_racks", "_sizes", "_subscribers")
 
     def __init__(
         self,
@@ -318,19 +252,6 @@ class ConstrainedAssignmentBuilder:
 
     ``partitions`` are those of all topics, in ascending order. Thread: application.
     """
-
-    __slots__ = (
-        "_assignment",
-        "_at_min_quota",
-        "_max_quota",
-        "_min_quota",
-        "_owned",
-        "_owners",
-        "_partitions",
-        "_racks",
-        "_under_min_quota",
-        "_vacant_max_quotas",
-    )
 
     def __init__(self, partitions: Sequence[TopicPartition], racks: RackInfo, owned: OwnedPartitions) -> None:
         self._partitions = partitions
@@ -459,8 +380,6 @@ class GeneralAssignmentBuilder:
     Thread: application.
     """
 
-    __slots__ = ("_movements", "_owned", "_owners", "_partitions", "_previous", "_racks", "_sizes", "_subscribers")
-
     def __init__(
         self,
         partitions: Mapping[str, Sequence[TopicPartition]],
@@ -567,8 +486,6 @@ class _PartitionMovements:
     Two members never swap partitions of one topic: before a member gets another partition of a topic, it gets back one
     that it gave away. Thread: application.
     """
-
-    __slots__ = ("_by_members", "_first_owners", "_owned")
 
     def __init__(self, owned: Mapping[TopicPartition, str]) -> None:
         """``owned`` maps partitions to their owners before the rebalance."""

@@ -120,15 +120,16 @@ def rebalancing_group(
         owned[member_id] = sorted({*owned[member_id], claimed})
         generations[member_id] = max(generations.values())
     for member_id, subscription in members.items():
-        subscription.generation_id = generations[member_id]
+        generation_id = generations[member_id]
+        claim = subscription._replace(generation_id=generation_id)
         if cooperative:
-            subscription.owned_partitions = sorted(owned[member_id])
-            subscription.user_data = _int(generations[member_id])
+            claim = claim._replace(owned_partitions=sorted(owned[member_id]), user_data=_int(generation_id))
             # Clients before KIP-792. If claims conflict, Java takes their generation for unknown.
             if not (stale or contested) and rng.random() < 0.3:
-                subscription.generation_id = -1
-        elif generations[member_id] >= 0 or owned[member_id]:
-            subscription.user_data = serialize_member_data(owned[member_id], generations[member_id])
+                claim = claim._replace(generation_id=-1)
+        elif generation_id >= 0 or owned[member_id]:
+            claim = claim._replace(user_data=serialize_member_data(owned[member_id], generation_id))
+        members[member_id] = claim
     return Group(topics, members)
 
 

@@ -52,8 +52,8 @@ class TestRange:
 
     def test_static_members_come_first_in_the_order_of_their_names(self) -> None:
         group = group_of({"a": 3}, {"m1": ["a"], "m2": ["a"], "m3": ["a"]})
-        group.members["m3"].group_instance_id = "i1"
-        group.members["m2"].group_instance_id = "i2"
+        for member_id, instance_id in (("m3", "i1"), ("m2", "i2")):
+            group.members[member_id] = group.members[member_id]._replace(group_instance_id=instance_id)
         assert assign("range", group) == {"m3": ["a-0"], "m2": ["a-1"], "m1": ["a-2"]}
 
     def test_members_get_partitions_in_their_rack(self) -> None:

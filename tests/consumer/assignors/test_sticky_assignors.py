@@ -321,7 +321,7 @@ def _rejoin(group: Group, assigned: Partitions, generation_id: int) -> bool:
     for member_id, partitions in assigned.items():
         member = group.members[member_id]
         revoked |= not {*member.owned_partitions} <= {*partitions}
-        member.owned_partitions, member.generation_id = partitions, generation_id
+        group.members[member_id] = member._replace(owned_partitions=partitions, generation_id=generation_id)
     return revoked
 
 

@@ -61,6 +61,7 @@ from pykclient.consumer.partition_assignors import (
     Assignment,
     ConsumerPartitionAssignor,
     Subscription,
+    numbers_by_topic,
 )
 from pykclient.network.metadata import Cluster
 from pykclient.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -90,13 +91,6 @@ def _read_version(reader: Reader) -> int:
     return min(version, HIGHEST_VERSION)
 
 
-def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for tp in partitions:
-        by_topic.setdefault(tp.topic, []).append(tp.partition)
-    return by_topic
-
-
 def _partitions(
     topics: Iterable[ConsumerProtocolSubscription.TopicPartition | ConsumerProtocolAssignment.TopicPartition],
 ) -> list[TopicPartition]:
@@ -109,7 +103,7 @@ def _partitions(
 
 def serialize_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
     """Encode the metadata of a JoinGroup request."""
-    owned = _numbers_by_topic(sorted(subscription.owned_partitions))
+    owned = numbers_by_topic(sorted(subscription.owned_partitions))
     message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
@@ -142,7 +136,7 @@ def deserialize_subscription(buffer: BytesLike) -> Subscription:
 
 def serialize_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
     """Encode the assignment of a SyncGroup request."""
-    assigned = _numbers_by_topic(assignment.partitions)
+    assigned = numbers_by_topic(assignment.partitions)
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
@@ -382,7 +376,7 @@ class ConsumerGroupProtocol:
         self._topics = set()
         for member in members:
             subscription = deserialize_subscription(member.metadata)
-            subscription.group_instance_id = member.group_instance_id
+            subscription = subscription._replace(group_instance_id=member.group_instance_id)
             subscriptions[member.member_id] = subscription
             self._topics.update(subscription.topics)
         self._members = None if skip_assignment else subscriptions

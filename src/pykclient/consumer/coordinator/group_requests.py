@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykclient.consumer.coordinator.membership import Generation, GroupRebalanceConfig
+from pykclient.consumer.partition_assignors import numbers_by_topic
 from pykclient.errors import TopicAuthorizationError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder, Shortcut
 from pykclient.protocol.message import Request
@@ -195,9 +196,7 @@ class OffsetFetchBuilder(RequestBuilder):
         super().__init__(OffsetFetchRequest(group_id=group_id))
         self._member = member
         self._group_id = group_id
-        self._partitions: dict[str, list[int]] = {}
-        for tp in sorted(partitions):
-            self._partitions.setdefault(tp.topic, []).append(tp.partition)
+        self._partitions = numbers_by_topic(sorted(partitions))
         self._topic_ids = {topic: topic_ids.get(topic, _ZERO_UUID) for topic in self._partitions}
         if _ZERO_UUID in self._topic_ids.values():
             self.latest_allowed_version = _TOPIC_IDS - 1
