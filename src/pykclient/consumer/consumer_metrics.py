@@ -405,19 +405,14 @@ class FetchMetricsManager(FetchMetrics):
             node_latency.record_all(latencies_ms, now_ms)
 
     def record_response(self, by_topic: Mapping[str, tuple[int, int]]) -> None:
-        """Record the total size in bytes and the record count of each topic in one response."""
+        super().record_response(by_topic)
         now_ms = self._metrics.clock.now_ms()
-        size_bytes = count = 0
-        for topic, (topic_bytes, topic_count) in by_topic.items():
+        for topic, (size_bytes, count) in by_topic.items():
             sensors = self._topics.get(topic)
             if sensors is None:
                 sensors = self._topics[topic] = self._topic_sensors(topic)
-            sensors[0].record(topic_bytes, now_ms)
-            sensors[1].record(topic_count, now_ms)
-            size_bytes += topic_bytes
-            count += topic_count
-        self._bytes.record(size_bytes, now_ms)
-        self._records.record(count, now_ms)
+            sensors[0].record(size_bytes, now_ms)
+            sensors[1].record(count, now_ms)
 
     def _topic_sensors(self, topic: str) -> tuple[Sensor, Sensor]:
         tags = {"topic": topic}

@@ -9,7 +9,7 @@ from pykclient.explanation import counted, page, shown_duration
 from pykclient.network.failures import shown_node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from pykclient.consumer.consumer_components import ConsumerComponents
     from pykclient.consumer.coordinator.consumer_coordinator import ConsumerCoordinator
@@ -22,49 +22,41 @@ _MOST_PARTITIONS = 20
 
 def explain_consumer(name: str, components: ConsumerComponents) -> str:
     """Return a report of a consumer's state. Thread: any."""
-    now_ms = components.clock.now_ms()
-    subscriptions = components.subscriptions
-    config = components.config
-    sections: list[tuple[str, str | list[str]]] = [("Now", _present_call(components))]
-    if components.coordinator is not None:
-        protocol = f"protocol {config['group.protocol']}"
-        sections.append(("Group", _group(components.coordinator, protocol, now_ms)))
-    assigned = counted(subscriptions.num_assigned_partitions(), "partition")
-    sections += [
-        ("Subscription", str(subscriptions)),
-        (f"Assignment, {assigned}", _partitions(components)),
-        ("Metadata", components.metadata.explain(now_ms)),
-        ("Brokers", components.client.explain(now_ms)),
-        (
-            "Settings",
-            _settings(config, "max.poll.records", "enable.auto.commit", "auto.offset.reset", "isolation.level"),
-        ),
-    ]
-    return page(name, sections, components.log_context.problems)
+    assigned = components.subscriptions.num_assigned_partitions()
+    keys = ("max.poll.records", "enable.auto.commit", "auto.offset.reset", "isolation.level")
+    protocol = f"protocol {components.config['group.protocol']}"
+    return _explained(name, components, protocol, assigned, _partitions(components), keys)
 
 
 def explain_share_consumer(name: str, components: ShareConsumerComponents) -> str:
     """Return a report of a share consumer's state. Thread: any."""
+    assigned = sorted(str(tp) for tp, _ in components.subscriptions.states())
+    keys = ("max.poll.records", "share.acknowledgement.mode", "share.acquire.mode")
+    partitions = ", ".join(assigned[:_MOST_PARTITIONS]) or "none"
+    return _explained(name, components, "a share group", len(assigned), partitions, keys)
+
+
+def _explained(
+    name: str,
+    components: ConsumerComponents | ShareConsumerComponents,
+    protocol: str,
+    num_assigned: int,
+    partitions: str | list[str],
+    keys: Iterable[str],
+) -> str:
     now_ms = components.clock.now_ms()
-    subscriptions = components.subscriptions
-    assigned = sorted(str(tp) for tp, _ in subscriptions.states())
-    sections: list[tuple[str, str | list[str]]] = [
-        ("Now", _present_call(components)),
-        ("Group", _group(components.coordinator, "a share group", now_ms)),
-        ("Subscription", str(subscriptions)),
-        (f"Assignment, {counted(len(assigned), 'partition')}", ", ".join(assigned[:_MOST_PARTITIONS]) or "none"),
+    coordinator = components.coordinator
+    sections: list[tuple[str, str | list[str]]] = [("Now", _present_call(components))]
+    if coordinator is not None:
+        sections.append(("Group", _group(coordinator, protocol, now_ms)))
+    sections += [
+        ("Subscription", str(components.subscriptions)),
+        (f"Assignment, {counted(num_assigned, 'partition')}", partitions),
         ("Metadata", components.metadata.explain(now_ms)),
         ("Brokers", components.client.explain(now_ms)),
-        (
-            "Settings",
-            _settings(components.config, "max.poll.records", "share.acknowledgement.mode", "share.acquire.mode"),
-        ),
+        ("Settings", ", ".join(f"{key}={components.config[key]}" for key in keys)),
     ]
     return page(name, sections, components.log_context.problems)
-
-
-def _settings(config: Mapping[str, object], *keys: str) -> str:
-    return ", ".join(f"{key}={config[key]}" for key in keys)
 
 
 def _present_call(components: ConsumerComponents | ShareConsumerComponents) -> str:

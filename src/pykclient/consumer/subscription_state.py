@@ -29,15 +29,12 @@ if TYPE_CHECKING:
 NO_NODE = -1
 
 
-class FetchState:
+class FetchState(NamedTuple):
     """A state: whether it requires a position, and whether records may be fetched from it. Thread: any."""
 
-    __slots__ = ("has_valid_position", "name", "requires_position")
-
-    def __init__(self, name: str, *, requires_position: bool, has_valid_position: bool) -> None:
-        self.name = name
-        self.requires_position = requires_position
-        self.has_valid_position = has_valid_position
+    name: str
+    requires_position: bool
+    has_valid_position: bool
 
     def __repr__(self) -> str:
         return self.name
