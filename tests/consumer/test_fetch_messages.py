@@ -35,7 +35,7 @@ def builder(rng: random.Random, partitions: int, forgotten: int = 0, replaced: i
     for number in range(partitions):
         topic = rng.randrange(3)
         to_send[TopicPartition(TOPICS[topic], number)] = PartitionData(
-            IDS[topic], rng.getrandbits(62), -1, rng.getrandbits(30), rng.choice((None, 0, 7)), rng.choice((None, 5))
+            IDS[topic], rng.getrandbits(62), rng.getrandbits(30), rng.choice((-1, 0, 7))
         )
 
     def left(count: int) -> list[TopicIdPartition]:

@@ -31,7 +31,7 @@ LATEST = FetchRequest.VERSIONS[1]
 
 
 def wanted(tp: TopicPartition, offset: int = 0, id: UUID | None = None) -> PartitionData:
-    return PartitionData(topic_id(tp.topic) if id is None else id, offset, -1, 1000)
+    return PartitionData(topic_id(tp.topic) if id is None else id, offset, 1000)
 
 
 def build(handler: FetchSessionHandler, partitions: dict[TopicPartition, PartitionData]) -> FetchRequestData:

@@ -30,7 +30,7 @@ from pykclient.network.metadata import LeaderIdAndEpoch
 from pykclient.protocol.headers import encode_request
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.wire import ZERO_UUID, Reader, Writer
-from pykclient.types import Node, TopicIdPartition, TopicPartition
+from pykclient.types import UNKNOWN_EPOCH, Node, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     from pykclient.consumer.application_driver import RequestFuture
@@ -86,10 +86,8 @@ class PartitionData(NamedTuple):
 
     topic_id: UUID
     fetch_offset: int
-    log_start_offset: int
     max_bytes: int
-    current_leader_epoch: int | None = None
-    last_fetched_epoch: int | None = None
+    current_leader_epoch: int = UNKNOWN_EPOCH
 
 
 class FetchRequestData(NamedTuple):
@@ -314,7 +312,8 @@ def _join(things: Iterable[object]) -> str:
     return ", ".join(map(str, things))
 
 
-_NO_EPOCH = -1
+#: Fields of followers in the request of a consumer.
+_NO_EPOCH = _NO_LOG_START = -1
 #: The state in the request of a consumer. Nothing changes it.
 _NO_REPLICA = FetchRequest.ReplicaState()
 #: From this version on, a request of a consumer begins with ``_BEFORE_TOPICS``.
@@ -361,6 +360,9 @@ class SessionFetchRequest(FetchRequest):
         return _topics(self._data)
 
     def write(self, w: Writer, version: int) -> None:
+        if version < _FIRST_WITHOUT_REPLICA:
+            super().write(w, version)
+            return
         w.pack(
             _BEFORE_TOPICS,
             self.max_wait_ms,
@@ -375,17 +377,8 @@ class SessionFetchRequest(FetchRequest):
         for group in groups:
             w.uuid(group[0][1].topic_id)
             w.array_length(len(group), True)
-            for tp, (_, offset, log_start_offset, max_bytes, epoch, last_epoch) in group:
-                w.pack(
-                    _PARTITION,
-                    tp.partition,
-                    _NO_EPOCH if epoch is None else epoch,
-                    offset,
-                    _NO_EPOCH if last_epoch is None else last_epoch,
-                    log_start_offset,
-                    max_bytes,
-                    0,
-                )
+            for tp, (_, offset, max_bytes, epoch) in group:
+                w.pack(_PARTITION, tp.partition, epoch, offset, _NO_EPOCH, _NO_LOG_START, max_bytes, 0)
             w.tags(None)
         w.array_length(len(self.forgotten_topics_data), True)
         for forgotten in self.forgotten_topics_data:
@@ -458,25 +451,12 @@ class FetchRequestBuilder(RequestBuilder):
         self.latest_allowed_version = latest if data.can_use_topic_ids else TOPIC_ID_VERSION - 1
 
     def build(self, version: int) -> FetchRequest:
-        data, config = self.data, self._config
+        data = self.data
         to_forget = data.to_forget
         if version >= TOPIC_ID_VERSION:
             # By name alone, forgetting the deleted topic would forget the new one.
             to_forget = to_forget + data.to_replace
-        forgotten = _forgotten(to_forget) if to_forget else []
-        if version >= _FIRST_WITHOUT_REPLICA:
-            return SessionFetchRequest(data, config, forgotten)
-        return FetchRequest(
-            max_wait_ms=config.max_wait_ms,
-            min_bytes=config.min_bytes,
-            max_bytes=config.max_bytes,
-            isolation_level=config.isolation_level,
-            session_id=data.metadata.session_id,
-            session_epoch=data.metadata.epoch,
-            topics=_topics(data),
-            forgotten_topics_data=forgotten,
-            rack_id=config.client_rack_id,
-        )
+        return SessionFetchRequest(data, self._config, _forgotten(to_forget) if to_forget else [])
 
     def parse_response(self, frame: BytesLike, version: int) -> Response:
         if version >= TOPIC_ID_VERSION:
@@ -515,10 +495,8 @@ def _topics(data: FetchRequestData) -> list[FetchRequest.FetchTopic]:
             partitions=[
                 FetchRequest.FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=_NO_EPOCH if of.current_leader_epoch is None else of.current_leader_epoch,
+                    current_leader_epoch=of.current_leader_epoch,
                     fetch_offset=of.fetch_offset,
-                    last_fetched_epoch=_NO_EPOCH if of.last_fetched_epoch is None else of.last_fetched_epoch,
-                    log_start_offset=of.log_start_offset,
                     partition_max_bytes=of.max_bytes,
                 )
                 for tp, of in group
@@ -685,7 +663,6 @@ class RepeatedFetch:
         return self._frame
 
 
-INVALID_LOG_START_OFFSET = -1
 _LEADER_MOVED = frozenset((errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code))
 #: After these errors a request that begins a new session follows immediately.
 _SESSION_LOST = frozenset((errors.FetchSessionIdNotFoundError.code, errors.InvalidFetchSessionEpochError.code))
@@ -988,13 +965,10 @@ class FetchRequestManager:
 
     def _partition_data(self, tp: TopicPartition, position: FetchPosition) -> PartitionData:
         offset, _, leader, topic_id = position
-        epoch = leader.epoch
+        epoch = UNKNOWN_EPOCH if leader.epoch is None else leader.epoch
         size_bytes = self.sizes.of(tp, offset) if self.sizes.ends else self._config.fetch_size
         # Without the call of PartitionData.__new__, which is Python code.
-        return tuple.__new__(
-            PartitionData,
-            (topic_id or ZERO_UUID, offset, INVALID_LOG_START_OFFSET, size_bytes, epoch, None),
-        )
+        return tuple.__new__(PartitionData, (topic_id or ZERO_UUID, offset, size_bytes, epoch))
 
     def _drop_preferred_read_replicas_that_are_gone(self) -> None:
         """Fetch from the leader again if the preferred read replica is offline or not in the metadata."""
