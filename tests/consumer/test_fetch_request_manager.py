@@ -503,8 +503,8 @@ def test_records_of_a_deleted_topic_are_not_returned(position: str) -> None:
     assert harness.fetches.create_fetch_requests() == 1
     harness.poll()
     harness.update_metadata(ids={TOPIC: uuid.uuid4()})
-    harness.offsets.positions_validator.validate_positions_on_metadata_change()
-    assert harness.offsets.positions_validator.take_recreated() == {TP0}
+    harness.offsets.validate_positions_on_metadata_change()
+    assert harness.offsets.take_recreated() == {TP0}
     if position != "reset":
         harness.seek(TP0, 0)
     harness.client.respond(fetch_response({TP0: partition_data(TP0, batch(0, [b"old"]))}))
@@ -519,7 +519,7 @@ def test_buffered_records_of_a_deleted_topic_are_not_returned() -> None:
     harness.assign(TP0)
     assert values(harness.fetch({TP0: partition_data(TP0, batch(0, [b"a", b"b"]))}), TP0) == [b"a"]
     harness.update_metadata(ids={TOPIC: uuid.uuid4()})
-    harness.offsets.positions_validator.validate_positions_on_metadata_change()
+    harness.offsets.validate_positions_on_metadata_change()
     harness.seek(TP0, 1)
     assert harness.collect_fetch().is_empty
 
@@ -675,7 +675,7 @@ def test_lost_replica_connection_falls_back_to_the_leader() -> None:
 def test_leader_change_ends_the_replica_lease() -> None:
     harness = _read_from_replica()
     harness.update_metadata(epoch=6, leaders={TP0: 1})
-    harness.offsets.positions_validator.validate_positions_on_metadata_change()
+    harness.offsets.validate_positions_on_metadata_change()
     assert harness.subscriptions.preferred_read_replica(TP0) is None
 
 
@@ -888,11 +888,11 @@ def test_too_old_node_raises_once_per_attempt() -> None:
 def test_unchanged_topics_add_nothing_to_the_session() -> None:
     harness = Harness()
     harness.assign(TP0, TP1)
-    harness.offsets.positions_validator.validate_positions_on_metadata_change()
+    harness.offsets.validate_positions_on_metadata_change()
     harness.fetch({tp: partition_data(tp) for tp in (TP0, TP1)}, session_id=5)
     for _ in range(2):
         harness.update_metadata()
-        harness.offsets.positions_validator.validate_positions_on_metadata_change()
+        harness.offsets.validate_positions_on_metadata_change()
         assert harness.subscriptions.take_changes_of(0) == {}
         assert harness.fetches.create_fetch_requests() == 1
         harness.poll()

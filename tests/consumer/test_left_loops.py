@@ -56,7 +56,7 @@ def test_loop_survives_a_pause_during_position_validation(cluster: FakeCluster) 
             seen.append(record.offset)
             if record.offset == 2:
                 new_leader_epoch(cluster)
-                consumer._consumer.components.offsets.positions_validator.validate_positions_on_metadata_change()
+                consumer._consumer.components.offsets.validate_positions_on_metadata_change()
                 consumer.pause(T0)
                 consumer.resume(T0)
         assert seen == list(range(25))

@@ -34,7 +34,7 @@ def short_polls(consumer: Consumer, timeout_ms: int) -> list[Any]:
 
 
 def loop(consumer: Consumer, timeout_ms: int) -> list[Any]:
-    consumer._iteration._timeout_ms = timeout_ms
+    consumer._loop_timeout_ms = timeout_ms
     return [record.value for record in consumer]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pykclient import KafkaConsumer, KafkaProducer, TopicPartition
-from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.values import AutoOffsetResetStrategy
 from pykclient.errors import ConcurrentModificationError, IllegalStateError, WakeupError
 from pykclient.log_context import LogContext

@@ -15,6 +15,7 @@ from pykclient.aio.errors import ConsumerStoppedError
 from pykclient.aio.loop_driver import LoopEnvironment, LoopWaits, await_bootstrap, look_up_bootstrap_servers
 from pykclient.clock import Timer
 from pykclient.consumer import consumer_arguments
+from pykclient.consumer.application_driver import client_instance_id
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ENDING_TIMEOUT_MS
 from pykclient.errors import IllegalStateError
 from pykclient.metrics import SubscribedMetrics
@@ -228,7 +229,9 @@ class AIOConsumerBase(PacedCoroutines, SubscribedMetrics, Generic[D]):
             IllegalArgumentError: ``timeout_ms`` is negative, or not a number.
         """
         consumer = self._usable()
-        return await consumer.run_call(consumer.consumer.client_instance_id(self._timer(consumer, timeout_ms)))
+        components, timer = consumer.components, self._timer(consumer, timeout_ms)
+        steps = client_instance_id(components.client, components.metadata, components.clock, timer)
+        return await consumer.run_call(steps)
 
     def _timer(self, consumer: D, timeout_ms: float | None = None) -> Timer:
         bound_ms = self._timeout_ms if timeout_ms is None else consumer_arguments.milliseconds(timeout_ms)

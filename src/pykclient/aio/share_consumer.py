@@ -236,7 +236,7 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
     @staticmethod
     def _returned(fetch: ShareFetch) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         fetch.returned = True  # nothing can come between this and the application
-        return fetch.records()
+        return fetch.records
 
     async def _many(self, method: str, timeout_ms: float) -> ShareFetch:
         """Return what a poll returns. The caller marks it as returned."""

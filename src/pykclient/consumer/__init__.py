@@ -1,6 +1,8 @@
 """The consumer: subscriptions, groups and fetching.
 
-- ``kafka_consumer``, ``consumer_face``, ``iteration``: the public class; ``consumer_delegate`` is behind it
+- ``kafka_consumer``, ``consumer_face``: the public class; ``thread_guard`` admits its callers, ``consumer_delegate`` is
+  behind it
+- ``iteration``: Arrow columns
 - ``consumer_components``: the creation of all parts from a configuration
 - ``subscription_state``: assigned partitions, their positions and their states
 - ``fetch_request_manager``, ``fetch_collector``: from request to application

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer.application_driver import ApplicationDriver, NetworkClientDelegate
-from pykclient.consumer.consumer_face import ThreadGuard
 from pykclient.consumer.consumer_metadata import ConsumerMetadata, TopicMetadataRequestManager
 from pykclient.consumer.consumer_metrics import AsyncConsumerMetrics, FetchMetricsManager, KafkaConsumerMetrics
 from pykclient.consumer.coordinator.group_member import METRIC_PREFIX
@@ -25,6 +24,7 @@ from pykclient.consumer.fetch_request_manager import FetchRequestManager
 from pykclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pykclient.consumer.partition_assignors import assignor_instances
 from pykclient.consumer.subscription_state import SubscriptionState
+from pykclient.consumer.thread_guard import ThreadGuard
 from pykclient.consumer.values import AutoOffsetResetStrategy, ConsumerInterceptors, FetchConfig
 from pykclient.errors import ConfigError, KafkaError
 from pykclient.log_context import LogContext

@@ -12,7 +12,6 @@ from pykclient.consumer.application_driver import (
     Round,
     Steps,
     Wait,
-    client_instance_id,
     ends_with,
     metadata_update,
     result_of,
@@ -63,9 +62,6 @@ class ConsumerDelegate:
 
     def __init__(self, components: ConsumerComponents) -> None:
         self.components = components
-        self.client_id = components.client_id
-        self.group_id = components.group_id
-        self.metrics = components.metrics
         self._clock = components.clock
         self._log = components.log_context.logger(__name__)
         self._client = components.client
@@ -82,7 +78,6 @@ class ConsumerDelegate:
         self._metadata = components.metadata
         self._consumer_metrics = components.consumer_metrics
         self._offsets = components.offsets
-        self._positions_validator = components.offsets.positions_validator
         self._subscriptions = components.subscriptions
         self._sole_reader = SoleReader(components.metadata, components.subscriptions)
         self._max_poll_records: int = components.config["max.poll.records"]
@@ -156,9 +151,6 @@ class ConsumerDelegate:
         self._log.info("Assigned by the application: %s", ", ".join(map(str, sorted(assigned))))
         if self._subscriptions.assign_from_user(assigned):
             self._metadata.request_update_for_new_topics()
-
-    def subscription(self) -> set[str]:
-        return set(self._subscriptions.subscription())
 
     def assigned_partitions(self) -> set[TopicPartition]:
         """Return the assigned partitions. Thread: any."""
@@ -395,15 +387,15 @@ class ConsumerDelegate:
         Raises:
             AuthenticationError: a broker refused the credentials.
         """
-        validator = self._positions_validator
-        if validator.recreated or validator.metadata_version != self._metadata.update_version:
-            validator.validate_positions_on_metadata_change()
+        offsets = self._offsets
+        if offsets.recreated or offsets.metadata_version != self._metadata.update_version:
+            offsets.validate_positions_on_metadata_change()
             self._drop_deleted_records()
         self._fetches.create_fetch_requests()
 
     def _drop_deleted_records(self) -> None:
         """Drop waiting records of topics that were created again: their offsets do not belong to the new topic."""
-        recreated = self._positions_validator.take_recreated()
+        recreated = self._offsets.take_recreated()
         if recreated:
             self._undelivered.drop(recreated)
 
@@ -645,18 +637,11 @@ class ConsumerDelegate:
                 return True
         return False
 
-    def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
-        """Return the client instance id that a broker assigned, or None if the timer expires first."""
-        return client_instance_id(self._client, self._metadata, self._clock, timer)
-
     def group_metadata(self) -> ConsumerGroupMetadata:
         if self._coordinator is None:
             return ConsumerGroupMetadata()
         state = self._coordinator.membership.state.reported
         return self._coordinator.group_metadata._replace(state=state)
-
-    def wakeup(self) -> None:
-        self._driver.wakeup()
 
     # --- closing -----------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Loops over the records and batches of a consumer, and polls that return Arrow columns."""
+"""Polls that return Arrow columns, and the decoders of these."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pykclient.argument_values import checked_flag, shown
 from pykclient.clock import Timer
@@ -13,15 +13,13 @@ from pykclient.consumer.fetch_collector import ColumnsFetch
 from pykclient.errors import IllegalArgumentError, IllegalStateError, KafkaError, RecordDeserializationError
 from pykclient.record.columns import COLUMN_NAMES, Columns, checked_names
 from pykclient.record.record_batch import MAX_INT32
-from pykclient.types import ConsumerRecord, TopicPartition
+from pykclient.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykclient.clock import Clock
     from pykclient.consumer.application_driver import Steps
     from pykclient.consumer.consumer_delegate import ConsumerDelegate
-    from pykclient.consumer.consumer_face import ThreadGuard
 
 
 class ColumnDecoder(Protocol):
@@ -203,77 +201,3 @@ class ArrowReader:
     def _new_fetch(self) -> ColumnsFetch:
         columns = Columns(self._names, self._max_bytes, self._views, self._consumer.column_memory)
         return ColumnsFetch(columns, self._ends)
-
-
-class Iteration:
-    """Polls for loops, which end after ``timeout_ms`` without records or on ``close``. Thread: application.
-
-    ``run`` runs the consumer's steps.
-    """
-
-    __slots__ = ("_clock", "_consumer", "_guard", "_run", "_timeout_ms")
-
-    def __init__(
-        self,
-        consumer: ConsumerDelegate,
-        run: Callable[[Steps[Any]], Any],
-        guard: ThreadGuard,
-        clock: Clock,
-        timeout_ms: int,
-    ) -> None:
-        self._consumer = consumer
-        self._run = run
-        self._clock = clock
-        self._guard = guard
-        self._timeout_ms = timeout_ms
-
-    def lists(self) -> Iterator[Iterator[ConsumerRecord[Any, Any]]]:
-        """Yield list iterators, so that advancing within a batch runs no Python code."""
-        consumer = self._consumer
-        while self.iterate():
-            while not self._guard.closed:
-                # While an asynchronous commit is in flight, callbacks run between records.
-                singly = consumer.has_pending_async_commits()
-                if singly:
-                    with self._guard:
-                        self._run(consumer.run_commit_callbacks())
-                records = consumer.next_records(singly=singly)
-                if records is None:
-                    break
-                yield records
-            if self._guard.closed:
-                return
-
-    def iterate(self) -> bool:
-        """Poll until records wait for the loop. Return False if none arrived in time."""
-        with self._guard:
-            self._guard.require_outermost()
-            if self._consumer.has_waiting_records:
-                return True
-            timer = Timer(self._clock, self._timeout_ms)
-            while True:
-                fetch = self._run(self._consumer.poll(timer))
-                if fetch.records:
-                    self._consumer.keep_for_loop(fetch)
-                    return True
-                fetch.returned = True  # positions may have moved over aborted records only
-                timer.update()
-                if timer.expired:
-                    return False
-
-    def batches(self, reader: ArrowReader) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows."""
-        while not self._guard.closed:
-            timer = Timer(self._clock, self._timeout_ms)
-            with self._guard:
-                self._guard.require_outermost()
-                while True:
-                    batch, fetch = self._run(reader.take(timer))
-                    if batch.num_rows:
-                        break
-                    fetch.returned = True  # positions may have moved over aborted records only
-                    timer.update()
-                    if timer.expired:
-                        return
-            fetch.returned = True  # last, as in poll()
-            yield batch

@@ -14,15 +14,11 @@ from pykclient.config.consumer_config import ConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.consumer_components import ConsumerComponents
 from pykclient.consumer.consumer_delegate import DEFAULT_REBALANCE_REASON, ConsumerDelegate
-from pykclient.consumer.consumer_face import (
-    DEFAULT_CLOSE_TIMEOUT_MS,
-    ConsumerFace,
-    OffsetCommitFuture,
-)
-from pykclient.consumer.iteration import ArrowReader, ColumnDecoder, Iteration
+from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ConsumerFace, OffsetCommitFuture
+from pykclient.consumer.iteration import ArrowReader, ColumnDecoder
 from pykclient.consumer.values import AutoOffsetResetStrategy, GroupMembershipOperation, SubscriptionPattern
 from pykclient.errors import IllegalArgumentError, IllegalStateError
-from pykclient.network.environment import Environment
+from pykclient.network.environment import SYSTEM_ENVIRONMENT
 from pykclient.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -75,6 +71,9 @@ class KafkaConsumer(ConsumerFace[K, V]):
     """
 
     _where_to_make_it = " (Spark reads topics with pykclient.spark.KafkaDataSource)"
+    _config_class = ConsumerConfig
+    _components_class = ConsumerComponents
+    _consumer_class = ConsumerDelegate
     _consumer: ConsumerDelegate
 
     @overload
@@ -114,39 +113,7 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
             InvalidTopicError: no topic can have one of these names.
         """
-        config, names = consumer_arguments.settings_and_topics(topics, settings)
-        self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
-        self._start(ConsumerComponents(self.config))
-        if names:
-            try:
-                self.subscribe(names)
-            except BaseException:  # nobody gets this object, so nobody else could close it
-                self.close(autocommit=False, timeout_ms=0)
-                raise
-
-    @classmethod
-    def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaConsumer[Any, Any]:
-        """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
-        config, names = consumer_arguments.settings_and_topics(topics, settings)
-        made = config if isinstance(config, ConsumerConfig) else ConsumerConfig(config, **settings)
-        consumer = cls._of(ConsumerComponents(made, environment))
-        if names:
-            consumer.subscribe(names)
-        return consumer
-
-    @classmethod
-    def _of(cls, components: ConsumerComponents) -> KafkaConsumer[Any, Any]:
-        """Return a consumer made of the given parts, for tests and simulations."""
-        consumer: KafkaConsumer[Any, Any] = cls.__new__(cls)
-        consumer.config = components.config
-        consumer._start(components)
-        return consumer
-
-    def _start(self, components: ConsumerComponents) -> None:
-        self._attach(ConsumerDelegate(components), components)
-        self._iteration = Iteration(
-            self._consumer, self._run, self._guard, self._clock, self.config["consumer.timeout.ms"]
-        )
+        self._create(topics, settings, SYSTEM_ENVIRONMENT)
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -331,7 +298,23 @@ class KafkaConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: an argument is invalid.
         """
         reader = ArrowReader(self._consumer, max_records, max_bytes, columns, binary_view, None, key, value)
-        return self._iteration.batches(reader)
+        return self._batches(reader)
+
+    def _batches(self, reader: ArrowReader) -> Iterator[pa.RecordBatch]:
+        while not self._guard.closed:
+            timer = Timer(self._clock, self._loop_timeout_ms)
+            with self._guard:
+                self._guard.require_outermost()
+                while True:
+                    batch, fetch = self._run(reader.take(timer))
+                    if batch.num_rows:
+                        break
+                    fetch.returned = True  # positions may have moved over aborted records only
+                    timer.update()
+                    if timer.expired:
+                        return
+            fetch.returned = True  # last, as in poll()
+            yield batch
 
     def prefetch(self) -> None:
         """Send the fetch requests that are due, as ``poll`` does before it returns. Does not wait.
@@ -352,7 +335,24 @@ class KafkaConsumer(ConsumerFace[K, V]):
         return super().__iter__()
 
     def _loop(self) -> Iterator[ConsumerRecord[K, V]]:
-        return chain.from_iterable(self._iteration.lists())
+        return chain.from_iterable(self._lists())
+
+    def _lists(self) -> Iterator[Iterator[ConsumerRecord[K, V]]]:
+        """Yield list iterators, so that advancing within a batch runs no Python code."""
+        consumer = self._consumer
+        while self._iterate():
+            while not self._guard.closed:
+                # While an asynchronous commit is in flight, callbacks run between records.
+                singly = consumer.has_pending_async_commits()
+                if singly:
+                    with self._guard:
+                        self._run(consumer.run_commit_callbacks())
+                records = consumer.next_records(singly=singly)
+                if records is None:
+                    break
+                yield records
+            if self._guard.closed:
+                return
 
     # --- positions ---------------------------------------------------------------------------------------------------
 

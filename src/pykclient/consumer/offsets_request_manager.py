@@ -49,18 +49,10 @@ RETRIED = {code for code, level in MENDED_BY_METADATA.items() if level == loggin
 _CONSUMER_REPLICA_ID = -1
 
 
-class ListOffsetData(NamedTuple):
-    """The offset, timestamp and epoch that were found for one partition."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int | None
-
-
 class ListOffsetResult(NamedTuple):
     """The offsets that were found, and the partitions to retry. Partitions in neither have no such offset."""
 
-    fetched_offsets: dict[TopicPartition, ListOffsetData]
+    fetched_offsets: dict[TopicPartition, OffsetAndTimestamp]
     partitions_to_retry: set[TopicPartition]
 
 
@@ -73,10 +65,7 @@ def list_offsets_builder(
     """Return a request for one node, limited to versions that support its timestamps."""
     topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
     for tp, partition in partitions.items():
-        topic = topics.get(tp.topic)
-        if topic is None:
-            topic = topics[tp.topic] = ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)
-        topic.partitions.append(partition)
+        topics.setdefault(tp.topic, ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)).partitions.append(partition)
     oldest = ListOffsetsRequest.VERSIONS[0]
     if isolation_level == READ_COMMITTED:
         oldest = max(oldest, 2)
@@ -91,50 +80,59 @@ def list_offsets_builder(
     return RequestBuilder(request, min_version=oldest)
 
 
-def handle_list_offset_response(log: PrefixLogger, response: ListOffsetsResponse) -> ListOffsetResult:
+def _sorted_out(
+    log: PrefixLogger, answers: Iterable[tuple[TopicPartition, Any]], what: str, *denied: str
+) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
+    """Return the answers for partitions that have no error, and the partitions to retry.
+
+    ``denied`` are the arguments of ``topics_denied`` after the topics.
+
+    Raises:
+        TopicAuthorizationError: the consumer may not use a topic.
+    """
+    found: dict[TopicPartition, Any] = {}
+    retry: set[TopicPartition] = set()
+    unauthorized: set[str] = set()
+    for tp, answer in answers:
+        code = answer.error_code
+        if not code:
+            found[tp] = answer
+        elif code == errors.UnsupportedForMessageFormatError.code:
+            # Messages from before Kafka 0.10 have no timestamps, so none matches.
+            log.debug("Cannot search %s by timestamp: its messages have none", tp)
+        elif code == TopicAuthorizationError.code:
+            unauthorized.add(tp.topic)
+        else:
+            tell = log.debug if code in RETRIED else log.warning
+            tell("The %s of %s will be retried: %s", what, tp, errors.for_code(code))
+            retry.add(tp)
+    if unauthorized:
+        raise topics_denied(log.principal, unauthorized, *denied)
+    return found, retry
+
+
+def _list_offset_result(log: PrefixLogger, response: ListOffsetsResponse) -> ListOffsetResult:
     """Sort a response's partitions into found and to be retried.
 
     Raises:
         TopicAuthorizationError: the consumer may not describe a topic.
     """
-    result = ListOffsetResult({}, set())
-    unauthorized: set[str] = set()
-    for topic in response.topics:
-        for partition in topic.partitions:
-            tp = TopicPartition(topic.name, partition.partition_index)
-            code = partition.error_code
-            if not code:
-                if partition.offset != UNKNOWN_OFFSET:
-                    epoch = partition.leader_epoch if partition.leader_epoch != UNKNOWN_EPOCH else None
-                    result.fetched_offsets[tp] = ListOffsetData(partition.offset, partition.timestamp, epoch)
-            elif code == errors.UnsupportedForMessageFormatError.code:
-                # Messages from before Kafka 0.10 have no timestamps, so none matches.
-                log.debug("Cannot search %s by timestamp: its messages have none", tp)
-            elif code == TopicAuthorizationError.code:
-                unauthorized.add(topic.name)
-            else:
-                tell = log.debug if code in RETRIED else log.warning
-                tell("The offset lookup of %s will be retried: %s", tp, errors.for_code(code))
-                result.partitions_to_retry.add(tp)
-    if unauthorized:
-        raise topics_denied(log.principal, unauthorized, "DESCRIBE", "to look up offsets")
-    return result
-
-
-def offsets_for_times_result(
-    searched: Iterable[TopicPartition], found: Mapping[TopicPartition, ListOffsetData]
-) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Return an entry for each partition; None if no record is late enough."""
-    result: dict[TopicPartition, OffsetAndTimestamp | None] = dict.fromkeys(searched)
-    for tp, data in found.items():
-        epoch = UNKNOWN_EPOCH if data.leader_epoch is None else data.leader_epoch
-        result[tp] = OffsetAndTimestamp(data.offset, data.timestamp, epoch)
-    return result
+    answers = (
+        (TopicPartition(topic.name, partition.partition_index), partition)
+        for topic in response.topics
+        for partition in topic.partitions
+    )
+    found, retry = _sorted_out(log, answers, "offset lookup", "DESCRIBE", "to look up offsets")
+    offsets = {
+        tp: OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+        for tp, each in found.items()
+        if each.offset != UNKNOWN_OFFSET
+    }
+    return ListOffsetResult(offsets, retry)
 
 
 #: From this version on (Kafka 2.3), permission to read a topic is enough. Before, a consumer could not use it.
 _MIN_VERSION = 3
-_NO_EPOCH = -1
 
 
 def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
@@ -146,151 +144,23 @@ def can_validate(api_versions: ApiVersions, node: Node | None) -> bool:
     return supported is not None and supported.max_version >= _MIN_VERSION
 
 
-class OffsetForEpochResult(NamedTuple):
-    """The end offset and epoch by partition, and the partitions to retry."""
-
-    end_offsets: dict[TopicPartition, tuple[int, int]]
-    partitions_to_retry: set[TopicPartition]
-
-
-def handle_response(
-    log: PrefixLogger, positions: Mapping[TopicPartition, FetchPosition], response: OffsetForLeaderEpochResponse
-) -> OffsetForEpochResult:
-    """Sort a response's partitions into found and to be retried.
-
-    Raises:
-        TopicAuthorizationError: the consumer may not read a topic.
-    """
-    result = OffsetForEpochResult({}, set(positions))
-    unauthorized: set[str] = set()
-    for topic in response.topics:
-        for partition in topic.partitions:
-            tp = TopicPartition(topic.topic, partition.partition)
-            if tp not in positions:
-                log.warning("Ignoring the end of a leader epoch of %s, which was not requested", tp)
-            elif not partition.error_code:
-                result.end_offsets[tp] = partition.end_offset, partition.leader_epoch
-                result.partitions_to_retry.discard(tp)
-            elif partition.error_code == TopicAuthorizationError.code:
-                unauthorized.add(tp.topic)
-            else:
-                tell = log.debug if partition.error_code in RETRIED else log.warning
-                tell("The validation of %s will be retried: %s", tp, errors.for_code(partition.error_code))
-    if unauthorized:
-        raise topics_denied(log.principal, unauthorized, "READ")
-    return result
-
-
 def prepare_request(positions: Mapping[TopicPartition, FetchPosition]) -> RequestBuilder:
     """Return the request for all positions that have an epoch."""
     topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
     for tp, position in positions.items():
         if position.offset_epoch is None:
             continue
-        topic = topics.get(tp.topic)
-        if topic is None:
-            topic = topics[tp.topic] = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic)
+        topic = topics.setdefault(tp.topic, OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic))
         current = position.current_leader.epoch
         topic.partitions.append(
             OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                 partition=tp.partition,
-                current_leader_epoch=_NO_EPOCH if current is None else current,
+                current_leader_epoch=UNKNOWN_EPOCH if current is None else current,
                 leader_epoch=position.offset_epoch,
             )
         )
     # -1 is an ordinary consumer; the schema's default, -2, is a debugging one.
     return RequestBuilder(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics.values()), min_version=_MIN_VERSION)
-
-
-class PositionsValidator:
-    """Compares positions with new metadata, and keeps a validation's error for the next poll. Thread: application."""
-
-    def __init__(self, context: FetchContext) -> None:
-        self._log = context.log_context.logger(__name__)
-        self._clock = context.clock
-        self._subscriptions = context.subscriptions
-        self._metadata = context.metadata
-        self._api_versions = context.api_versions
-        #: The metadata that positions were compared with last.
-        self.metadata_version = -1
-        self._error: Exception | None = None
-        #: The result of the next ``take_recreated``.
-        self.recreated: set[TopicPartition] = set()
-
-    def refresh_and_get_partitions_to_validate(self) -> dict[TopicPartition, FetchPosition]:
-        """Return the positions whose leader has changed, except those in backoff.
-
-        Raises:
-            KafkaError: an earlier validation failed.
-        """
-        self.maybe_throw_error()
-        self.validate_positions_on_metadata_change()
-        if not self._subscriptions.without_position:
-            return {}
-        return self._subscriptions.partitions_needing_validation(self._clock.now_ms())
-
-    def validate_positions_on_metadata_change(self) -> None:
-        """Compare all positions with the topic ids and leaders in the metadata, once per update."""
-        version = self._metadata.update_version
-        if version == self.metadata_version:
-            return
-        self.metadata_version = version
-        snapshot = self._metadata.fetch_metadata_snapshot()
-        recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
-        for tp in self._subscriptions.assigned_partitions_list():
-            topic_id = snapshot.cluster.topic_ids.get(tp.topic)
-            # A missing topic is not one without an id: it may be back in the next update.
-            if topic_id is not None or snapshot.partition_metadata(tp) is not None:
-                position = self._subscriptions.update_topic_id(tp, topic_id)
-                if position is not None:
-                    recreated.setdefault(tp.topic, {})[tp] = position
-            leader = self._metadata.current_leader(tp)
-            self._subscriptions.maybe_validate_position_for_current_leader(
-                tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
-            )
-
-        for topic, positions in recreated.items():
-            self._warn_of_new_topic(topic, positions)
-            self.recreated.update(positions)
-
-    def _warn_of_new_topic(self, topic: str, positions: Mapping[TopicPartition, FetchPosition]) -> None:
-        known = ", ".join(f"{tp}: {position.offset}" for tp, position in sorted(positions.items()))
-        if self._subscriptions.has_default_offset_reset_policy():
-            then = f"reading continues at auto.offset.reset={self._subscriptions.default_reset_strategy}"
-        else:
-            then = "poll() raises until seek() is called, as auto.offset.reset is 'none'"
-        self._log.warning(
-            "Topic %s was deleted and created again; the positions in the deleted topic (%s) are dropped, and %s",
-            topic,
-            known,
-            then,
-        )
-
-    def take_recreated(self) -> set[TopicPartition]:
-        """Return and clear the partitions that were reset because their topic was re-created."""
-        recreated, self.recreated = self.recreated, set()
-        return recreated
-
-    def can_skip_update_fetch_positions(self) -> bool:
-        """Return whether there is nothing to reset, validate or initialize.
-
-        Raises:
-            KafkaError: a validation failed.
-        """
-        if self._error is not None:
-            self.maybe_throw_error()
-        return self.metadata_version == self._metadata.update_version and not self._subscriptions.without_position
-
-    def maybe_set_error(self, error: Exception) -> None:
-        if self._error is None:
-            self._error = error
-        else:
-            self._log.error("Another error is raised first, so this one of validating positions is lost: %s", error)
-
-    def maybe_throw_error(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
 
 
 class _Lookup(TimedOperation[Any]):
@@ -305,13 +175,13 @@ class _Lookup(TimedOperation[Any]):
         self,
         timestamps: Mapping[TopicPartition, int],
         timeout_ms: int,
-        convert: Callable[[dict[TopicPartition, ListOffsetData]], Any],
+        convert: Callable[[dict[TopicPartition, OffsetAndTimestamp]], Any],
         *,
         require_timestamps: bool,
     ) -> None:
         super().__init__(timeout_ms)
         self.remaining = dict(timestamps)
-        self.found: dict[TopicPartition, ListOffsetData] = {}
+        self.found: dict[TopicPartition, OffsetAndTimestamp] = {}
         self.convert = convert
         self.require_timestamps = require_timestamps
         self.metadata_version = -1  # the next attempt needs newer metadata than this
@@ -347,8 +217,11 @@ class OffsetsRequestManager:
         self._retry_backoff_ms = retry_backoff_ms
         self._request_timeout_ms = request_timeout_ms
         self._isolation_level = isolation_level
-        self.positions_validator = PositionsValidator(context)
-        self._reset_error: Exception | None = None
+        #: The metadata that positions were compared with last.
+        self.metadata_version = -1
+        #: The result of the next ``take_recreated``.
+        self.recreated: set[TopicPartition] = set()
+        self._error: Exception | None = None  # of a reset or validation
         self._requests: list[UnsentRequest] = []  # for the next poll
         self._lookups: list[_Lookup] = []
 
@@ -382,9 +255,7 @@ class OffsetsRequestManager:
                 kept for a call that asks for the partition.
             KafkaError: an earlier reset failed.
         """
-        error, self._reset_error = self._reset_error, None
-        if error is not None:
-            raise error
+        self._raise_error()
         if not self._subscriptions.without_position:
             return
         strategies: dict[TopicPartition, AutoOffsetResetStrategy] = {}
@@ -407,7 +278,7 @@ class OffsetsRequestManager:
         self,
         timestamps: Mapping[TopicPartition, int],
         strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
-        ends: Mapping[TopicPartition, ListOffsetData],
+        ends: Mapping[TopicPartition, OffsetAndTimestamp],
     ) -> None:
         """Request the offsets at ``timestamps``. For a partition without one, use its entry in ``ends``, if any."""
         topic_ids = self._metadata.topic_ids
@@ -415,7 +286,7 @@ class OffsetsRequestManager:
             asked = {tp: timestamps[tp] for tp in partitions}
             self._send_reset(node, partitions).add_listener(
                 partial(self._on_reset_response, asked, topic_ids, strategies, ends),
-                partial(self._on_reset_failure, partitions),
+                partial(self._on_failure, partitions),
             )
 
     def _send_reset(
@@ -429,7 +300,7 @@ class OffsetsRequestManager:
         asked: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, UUID],
         strategies: Mapping[TopicPartition, AutoOffsetResetStrategy],
-        ends: Mapping[TopicPartition, ListOffsetData],
+        ends: Mapping[TopicPartition, OffsetAndTimestamp],
         result: ListOffsetResult,
     ) -> None:
         retry = result.partitions_to_retry | self._of_other_topics(asked, topic_ids)
@@ -474,28 +345,37 @@ class OffsetsRequestManager:
             try:
                 self._reset_positions_async(again, strategies, ends)
             except KafkaError as error:
-                self._on_reset_failure(again.keys(), error)
+                self._on_failure(again.keys(), error)
 
         try:
             by_leader = self._group_by_leader(dict.fromkeys(timestamps, LATEST_TIMESTAMP), set())
         except KafkaError as error:
-            self._on_reset_failure(timestamps.keys(), error)
+            self._on_failure(timestamps.keys(), error)
             return
         for node, partitions in by_leader.items():
-            self._send_reset(node, partitions).add_listener(ask_again, partial(self._on_reset_failure, partitions))
+            self._send_reset(node, partitions).add_listener(ask_again, partial(self._on_failure, partitions))
 
-    def _on_reset_failure(self, partitions: Collection[TopicPartition], error: Exception) -> None:
+    def _on_failure(self, partitions: Collection[TopicPartition], error: Exception) -> None:
         self._retry_later(partitions)
         if not isinstance(error, RetriableError):
-            if self._reset_error is None:
-                self._reset_error = error
-            else:
-                self._log.error("Another error is raised first, so this one of resetting positions is lost: %s", error)
+            self._keep_error(error)
+
+    def _keep_error(self, error: Exception) -> None:
+        """Let the next poll raise ``error``."""
+        if self._error is None:
+            self._error = error
+        else:
+            self._log.error("Another error is raised first, so this one of looking up positions is lost: %s", error)
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _reset_position(
-        self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None, data: ListOffsetData
+        self, tp: TopicPartition, strategy: AutoOffsetResetStrategy | None, data: OffsetAndTimestamp
     ) -> None:
-        if data.leader_epoch is not None:
+        if data.leader_epoch != UNKNOWN_EPOCH:
             self._metadata.update_last_seen_epoch_if_newer(tp, data.leader_epoch)
         # Without an epoch there is nothing to validate: the offset comes from the current leader.
         topic_id = self._metadata.topic_ids.get(tp.topic)
@@ -510,21 +390,67 @@ class OffsetsRequestManager:
     # --- validation (KIP-320) ----------------------------------------------------------------------------------------
 
     def can_skip_update_fetch_positions(self) -> bool:
-        """Return whether every assigned partition has a valid position, as far as the metadata shows.
+        """Return whether every assigned partition has a valid position, as far as the metadata shows."""
+        return (
+            self._error is None
+            and self.metadata_version == self._metadata.update_version
+            and not self._subscriptions.without_position
+        )
 
-        Raises:
-            KafkaError: a validation failed.
-        """
-        return self._reset_error is None and self.positions_validator.can_skip_update_fetch_positions()
+    def validate_positions_on_metadata_change(self) -> None:
+        """Compare all positions with the topic ids and leaders in the metadata, once per update."""
+        version = self._metadata.update_version
+        if version == self.metadata_version:
+            return
+        self.metadata_version = version
+        snapshot = self._metadata.fetch_metadata_snapshot()
+        recreated: dict[str, dict[TopicPartition, FetchPosition]] = {}
+        for tp in self._subscriptions.assigned_partitions_list():
+            topic_id = snapshot.cluster.topic_ids.get(tp.topic)
+            # A missing topic is not one without an id: it may be back in the next update.
+            if topic_id is not None or snapshot.partition_metadata(tp) is not None:
+                position = self._subscriptions.update_topic_id(tp, topic_id)
+                if position is not None:
+                    recreated.setdefault(tp.topic, {})[tp] = position
+            leader = self._metadata.current_leader(tp)
+            self._subscriptions.maybe_validate_position_for_current_leader(
+                tp, leader, can_validate=can_validate(self._api_versions, leader.leader)
+            )
+
+        for topic, positions in recreated.items():
+            self._warn_of_new_topic(topic, positions)
+            self.recreated.update(positions)
+
+    def _warn_of_new_topic(self, topic: str, positions: Mapping[TopicPartition, FetchPosition]) -> None:
+        known = ", ".join(f"{tp}: {position.offset}" for tp, position in sorted(positions.items()))
+        if self._subscriptions.has_default_offset_reset_policy():
+            then = f"reading continues at auto.offset.reset={self._subscriptions.default_reset_strategy}"
+        else:
+            then = "poll() raises until seek() is called, as auto.offset.reset is 'none'"
+        self._log.warning(
+            "Topic %s was deleted and created again; the positions in the deleted topic (%s) are dropped, and %s",
+            topic,
+            known,
+            then,
+        )
+
+    def take_recreated(self) -> set[TopicPartition]:
+        """Return and clear the partitions that were reset because their topic was re-created."""
+        recreated, self.recreated = self.recreated, set()
+        return recreated
 
     def validate_positions_if_needed(self) -> None:
-        """Ask new leaders whether their logs still have the consumed records.
+        """Ask new leaders whether their logs still have the consumed records, after a backoff where an attempt failed.
 
         Raises:
-            KafkaError: an earlier validation failed.
+            KafkaError: an earlier reset or validation failed.
         """
+        self._raise_error()
+        self.validate_positions_on_metadata_change()
+        if not self._subscriptions.without_position:
+            return
         by_leader: dict[Node, dict[TopicPartition, FetchPosition]] = {}
-        for tp, position in self.positions_validator.refresh_and_get_partitions_to_validate().items():
+        for tp, position in self._subscriptions.partitions_needing_validation(self._clock.now_ms()).items():
             if position.current_leader.leader is not None:
                 by_leader.setdefault(position.current_leader.leader, {})[tp] = position
         for node, positions in by_leader.items():
@@ -545,7 +471,7 @@ class OffsetsRequestManager:
         self._subscriptions.set_next_allowed_retry(positions, self._clock.now_ms() + self._request_timeout_ms)
         request = UnsentRequest(prepare_request(positions), node)
         request.future.add_listener(
-            partial(self._on_validation_response, positions), partial(self._on_validation_failure, positions)
+            partial(self._on_validation_response, positions), partial(self._on_failure, positions)
         )
         self._requests.append(request)
         self._client.managers.poll_soon()
@@ -553,24 +479,30 @@ class OffsetsRequestManager:
     def _on_validation_response(
         self, positions: Mapping[TopicPartition, FetchPosition], response: ClientResponse
     ) -> None:
+        body: OffsetForLeaderEpochResponse = response.response_body
+        answers = {
+            TopicPartition(topic.topic, partition.partition): partition
+            for topic in body.topics
+            for partition in topic.partitions
+        }
+        for tp in answers.keys() - positions.keys():
+            self._log.warning("Ignoring the end of a leader epoch of %s, which was not requested", tp)
+            del answers[tp]
         try:
-            result = handle_response(self._log, positions, response.response_body)
+            found, _ = _sorted_out(self._log, answers.items(), "validation", "READ")
         except TopicAuthorizationError as error:
-            self._on_validation_failure(positions, error)
+            self._on_failure(positions, error)
             return
-        self._retry_later(result.partitions_to_retry)
+        self._retry_later([tp for tp in positions if tp not in found])
         truncations = []
-        for tp, (end_offset, epoch) in result.end_offsets.items():
-            truncation = self._subscriptions.maybe_complete_validation(tp, positions[tp], end_offset, epoch)
+        for tp, end in found.items():
+            truncation = self._subscriptions.maybe_complete_validation(
+                tp, positions[tp], end.end_offset, end.leader_epoch
+            )
             if truncation is not None:
                 truncations.append(truncation)
         if truncations:
-            self.positions_validator.maybe_set_error(_log_truncation_error(truncations))
-
-    def _on_validation_failure(self, positions: Mapping[TopicPartition, FetchPosition], error: Exception) -> None:
-        self._retry_later(list(positions))
-        if not isinstance(error, RetriableError):
-            self.positions_validator.maybe_set_error(error)
+            self._keep_error(_log_truncation_error(truncations))
 
     # --- lookups for the application -------------------------------------------------------------------------------
 
@@ -578,8 +510,9 @@ class OffsetsRequestManager:
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
     ) -> RequestFuture[dict[TopicPartition, OffsetAndTimestamp | None]]:
         """Look up the first offset at or after each timestamp (ms since the epoch); None if there is none."""
+        missing = dict.fromkeys(timestamps)
         return self._look_up(
-            _Lookup(timestamps, timeout_ms, partial(offsets_for_times_result, timestamps), require_timestamps=True)
+            _Lookup(timestamps, timeout_ms, lambda found: {**missing, **found}, require_timestamps=True)
         )
 
     def beginning_offsets(
@@ -594,7 +527,7 @@ class OffsetsRequestManager:
     ) -> RequestFuture[dict[TopicPartition, int]]:
         """Look up the offset after the last record of each partition that the isolation level allows to read."""
 
-        def convert(found: dict[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
+        def convert(found: dict[TopicPartition, OffsetAndTimestamp]) -> dict[TopicPartition, int]:
             self._update_subscription_state(found)
             return _offsets_only(found)
 
@@ -673,7 +606,7 @@ class OffsetsRequestManager:
         lookup.in_flight = False
         lookup.metadata_version = self._metadata.request_update(False)
 
-    def _update_subscription_state(self, found: Mapping[TopicPartition, ListOffsetData]) -> None:
+    def _update_subscription_state(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
         """Store the looked-up end offsets, which also give the lag."""
         for tp, data in found.items():
             if self._isolation_level == READ_COMMITTED:
@@ -744,7 +677,7 @@ class OffsetsRequestManager:
 
         def on_success(response: ClientResponse, future: RequestFuture[ListOffsetResult]) -> None:
             try:
-                result = handle_list_offset_response(self._log, response.response_body)
+                result = _list_offset_result(self._log, response.response_body)
             except TopicAuthorizationError as error:
                 future.raise_error(error)
             else:
@@ -756,7 +689,7 @@ class OffsetsRequestManager:
         return request.future.compose(on_success)
 
 
-def _offsets_only(found: Mapping[TopicPartition, ListOffsetData]) -> dict[TopicPartition, int]:
+def _offsets_only(found: Mapping[TopicPartition, OffsetAndTimestamp]) -> dict[TopicPartition, int]:
     return {tp: data.offset for tp, data in found.items()}
 
 

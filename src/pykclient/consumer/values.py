@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pykclient.argument_values import shown
 from pykclient.config.validators import parse_iso_duration_ms
@@ -186,22 +186,18 @@ LATEST_TIMESTAMP = -1
 _BY_DURATION = "by_duration"
 
 
-class AutoOffsetResetStrategy:
-    """The strategy for choosing a start offset if there is no committed one. Compares by value.
+class AutoOffsetResetStrategy(NamedTuple("_Strategy", [("name", str), ("duration_ms", "int | None")])):
+    """The strategy for choosing a start offset if there is no committed one.
 
     ``name`` is one of ``earliest``, ``latest``, ``none`` and ``by_duration``; ``duration_ms`` is for the last. Thread:
     any.
     """
 
-    __slots__ = ("duration_ms", "name")
+    __slots__ = ()
 
-    EARLIEST: AutoOffsetResetStrategy
-    LATEST: AutoOffsetResetStrategy
-    NONE: AutoOffsetResetStrategy
-
-    def __init__(self, name: str, duration_ms: int | None = None) -> None:
-        self.name = name
-        self.duration_ms = duration_ms
+    EARLIEST: ClassVar[AutoOffsetResetStrategy]
+    LATEST: ClassVar[AutoOffsetResetStrategy]
+    NONE: ClassVar[AutoOffsetResetStrategy]
 
     @classmethod
     def from_string(cls, text: str) -> AutoOffsetResetStrategy:
@@ -237,16 +233,6 @@ class AutoOffsetResetStrategy:
         # Negative timestamps have special meanings in the protocol.
         return None if self.duration_ms is None else max(0, wall_ms - self.duration_ms)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, AutoOffsetResetStrategy)
-            and self.name == other.name
-            and self.duration_ms == other.duration_ms
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.duration_ms))
-
     def __repr__(self) -> str:
         return f"AutoOffsetResetStrategy({self})"
 
@@ -254,14 +240,19 @@ class AutoOffsetResetStrategy:
         return self.name if self.duration_ms is None else f"{self.name} of {self.duration_ms} ms"
 
 
-AutoOffsetResetStrategy.EARLIEST = AutoOffsetResetStrategy("earliest")
-AutoOffsetResetStrategy.LATEST = AutoOffsetResetStrategy("latest")
-AutoOffsetResetStrategy.NONE = AutoOffsetResetStrategy("none")
+AutoOffsetResetStrategy.EARLIEST = AutoOffsetResetStrategy("earliest", None)
+AutoOffsetResetStrategy.LATEST = AutoOffsetResetStrategy("latest", None)
+AutoOffsetResetStrategy.NONE = AutoOffsetResetStrategy("none", None)
 
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 _ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+#: Brokers return whole batches, so there may be more than ``max.poll.records`` records.
+BATCH_OPTIMIZED: Final = 0
+#: Brokers return at most ``max.poll.records`` records (KIP-1206).
+RECORD_LIMIT: Final = 1
+_ACQUIRE_MODES = {"batch_optimized": BATCH_OPTIMIZED, "record_limit": RECORD_LIMIT}
 
 
 class FetchConfig(NamedTuple):
@@ -277,10 +268,12 @@ class FetchConfig(NamedTuple):
     isolation_level: int = READ_UNCOMMITTED
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     retry_backoff_ms: int = 100
+    #: Of share groups.
+    acquire_mode: int = BATCH_OPTIMIZED
 
     @classmethod
     def from_config(cls, config: AbstractConfig) -> FetchConfig:
-        """Return the settings of a consumer's configuration."""
+        """Return the settings of a consumer's or a share consumer's configuration."""
         return cls(
             min_bytes=config.get_int("fetch.min.bytes"),
             max_bytes=config.get_int("fetch.max.bytes"),
@@ -289,12 +282,8 @@ class FetchConfig(NamedTuple):
             max_poll_records=config.get_int("max.poll.records"),
             check_crcs=config.get_bool("check.crcs"),
             client_rack_id=config.get_str("client.rack"),
-            isolation_level=isolation_level(config.get_str("isolation.level")),
+            isolation_level=_ISOLATION_LEVELS[config.get_str("isolation.level").lower()],
             max_decompressed_bytes=config.get_int("max.decompressed.batch.bytes"),
             retry_backoff_ms=config.get_int("retry.backoff.ms"),
+            acquire_mode=_ACQUIRE_MODES[config.get_str("share.acquire.mode").lower()],
         )
-
-
-def isolation_level(name: str) -> int:
-    """Return the protocol's number for a value of ``isolation.level``."""
-    return _ISOLATION_LEVELS[name.lower()]

@@ -90,6 +90,8 @@ def test_close_releases_unacknowledged_records() -> None:
     assert beats[-1].member_epoch == -1
     with pytest.raises(IllegalStateError, match="this KafkaShareConsumer is closed"):
         one.consumer.poll()
+    with pytest.raises(IllegalStateError, match="this KafkaShareConsumer is closed"):
+        next(iter(one.consumer))
     one.consumer.close()
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pykclient.consumer.share.acknowledgements import Acknowledgements
 from pykclient.consumer.share.share_consume_request_manager import FINAL_EPOCH, ShareSessionHandler
-from pykclient.consumer.share.share_fetch import ShareFetchConfig
+from pykclient.consumer.values import FetchConfig
 from pykclient.errors import (
     BrokerError,
     DisconnectError,
@@ -60,7 +60,7 @@ class Session(RuleBasedStateMachine):
     @rule(wanted=WANTED, acknowledged=ACKNOWLEDGED, takes_records=st.booleans())
     def fetch(self, wanted: Any, acknowledged: Any, takes_records: bool) -> None:
         given = {} if self.handler.is_new else acknowledged
-        builder = self.handler.build_fetch(wanted, given, ShareFetchConfig(), takes_records=takes_records)
+        builder = self.handler.build_fetch(wanted, given, FetchConfig(), takes_records=takes_records)
         if builder is None:
             assert not takes_records
             assert not given
@@ -100,7 +100,7 @@ class Session(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([UnknownServerError, ShareSessionLimitReachedError]))
     def refuse(self, kind: type[BrokerError]) -> None:
         """The broker counts a request that it refuses for another reason than its session."""
-        self.handler.build_fetch(PARTITIONS[:2], {}, ShareFetchConfig())
+        self.handler.build_fetch(PARTITIONS[:2], {}, FetchConfig())
         if kind is UnknownServerError and not self.handler.is_new and self.epoch == self.handler.epoch:
             self.epoch += 1
             self.partitions = {(tip.topic_id, tip.partition) for tip in PARTITIONS[:2]}
@@ -111,7 +111,7 @@ class Session(RuleBasedStateMachine):
 
     @rule()
     def lose_an_answer(self) -> None:
-        request = self.handler.build_fetch(PARTITIONS[:1], {}, ShareFetchConfig())
+        request = self.handler.build_fetch(PARTITIONS[:1], {}, FetchConfig())
         assert request is not None
         self._answer(request.message)
         self.handler.handle_error(DisconnectError("lost"))
@@ -128,7 +128,7 @@ TestSession.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 def test_last_request_has_the_final_epoch() -> None:
     handler = ShareSessionHandler(LogContext(), 1, "g", "m")
-    handler.build_fetch(PARTITIONS[:1], {}, ShareFetchConfig())
+    handler.build_fetch(PARTITIONS[:1], {}, FetchConfig())
     handler.handle_response(None)
     request = handler.build_acknowledge({}, is_last=True).message
     assert isinstance(request, ShareAcknowledgeRequest)
@@ -137,9 +137,9 @@ def test_last_request_has_the_final_epoch() -> None:
 
 def test_renewal_requests_no_records_and_needs_version_2() -> None:
     handler = ShareSessionHandler(LogContext(), 1, "g", "m")
-    handler.build_fetch(PARTITIONS[:1], {}, ShareFetchConfig())
+    handler.build_fetch(PARTITIONS[:1], {}, FetchConfig())
     handler.handle_response(None)
-    builder = handler.build_fetch(PARTITIONS[:1], {PARTITIONS[0]: Acknowledgements({1: 4})}, ShareFetchConfig())
+    builder = handler.build_fetch(PARTITIONS[:1], {PARTITIONS[0]: Acknowledgements({1: 4})}, FetchConfig())
     assert builder is not None
     request = builder.message
     assert isinstance(request, ShareFetchRequest)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from pykclient.clock import Timer
 from pykclient.config.consumer_config import ShareConsumerConfig
 from pykclient.consumer import consumer_arguments
 from pykclient.consumer.consumer_face import DEFAULT_CLOSE_TIMEOUT_MS, ConsumerFace
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, commit_callback
 from pykclient.consumer.share.share_consumer import ShareConsumer, ShareConsumerComponents
 from pykclient.errors import IllegalArgumentError, KafkaError
-from pykclient.network.environment import Environment
+from pykclient.network.environment import SYSTEM_ENVIRONMENT
 from pykclient.types import ConsumerRecord, K, TopicIdPartition, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -55,6 +54,9 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
     nothing.
     """
 
+    _config_class = ShareConsumerConfig
+    _components_class = ShareConsumerComponents
+    _consumer_class = ShareConsumer
     _consumer: ShareConsumer
 
     @overload
@@ -95,36 +97,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
             IllegalArgumentError: a positional argument is neither a mapping of settings nor a topic.
             InvalidTopicError: no topic can have one of these names.
         """
-        config, names = consumer_arguments.settings_and_topics(topics, settings, type(self).__name__)
-        self.config = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
-        self._start(ShareConsumerComponents(self.config))
-        if names:
-            try:
-                self.subscribe(names)
-            except BaseException:  # nobody gets this object, so nobody else could close it
-                self.close(timeout_ms=0)
-                raise
-
-    @classmethod
-    def in_environment(cls, environment: Environment, /, *topics: Any, **settings: Any) -> KafkaShareConsumer[Any, Any]:
-        """Return a consumer that takes its time, random numbers, threads and connections from ``environment``."""
-        config, names = consumer_arguments.settings_and_topics(topics, settings, cls.__name__)
-        made = config if isinstance(config, ShareConsumerConfig) else ShareConsumerConfig(config, **settings)
-        consumer = cls._of(ShareConsumerComponents(made, environment))
-        if names:
-            consumer.subscribe(names)
-        return consumer
-
-    @classmethod
-    def _of(cls, components: ShareConsumerComponents) -> KafkaShareConsumer[Any, Any]:
-        """Return a consumer made of the given parts, for tests and simulations."""
-        consumer: KafkaShareConsumer[Any, Any] = cls.__new__(cls)
-        consumer.config = components.config
-        consumer._start(components)
-        return consumer
-
-    def _start(self, components: ShareConsumerComponents) -> None:
-        self._attach(ShareConsumer(components), components)
+        self._create(topics, settings, SYSTEM_ENVIRONMENT)
 
     # --- subscription ------------------------------------------------------------------------------------------------
 
@@ -175,7 +148,7 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
                 raise IllegalArgumentError("poll() takes a number of milliseconds, not None")
             self._guard.require_outermost()
             fetch = self._run(self._consumer.poll(self._timer(timeout_ms)))
-            records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records()
+            records: dict[TopicPartition, list[ConsumerRecord[K, V]]] = fetch.records
         # Last, because a signal handler may raise anywhere above. From here the records are certain to reach the
         # caller.
         fetch.returned = True
@@ -240,25 +213,6 @@ class KafkaShareConsumer(ConsumerFace[K, V]):
                     raise
             if self._guard.closed:
                 return
-
-    def _iterate(self) -> bool:
-        """Poll until records wait for the loop. Return False if none arrived in time, or the consumer is closed."""
-        if self._guard.closed:
-            return False
-        with self._guard:
-            self._guard.require_outermost()
-            if self._consumer.has_waiting_records:
-                return True
-            timer = Timer(self._clock, self.config["consumer.timeout.ms"])
-            while True:
-                fetch = self._run(self._consumer.poll(timer))
-                if fetch.num_records:
-                    self._consumer.keep_for_loop(fetch)
-                    return True
-                fetch.returned = True
-                timer.update()
-                if timer.expired:
-                    return False
 
     # --- acknowledgements --------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from pykclient.clock import FOREVER_MS
 from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
 from pykclient.consumer.share.acknowledgements import Acknowledgements, AcknowledgeOperation, NodeAcknowledgements
-from pykclient.consumer.share.share_fetch import BATCH_OPTIMIZED, RECORD_LIMIT, ShareCompletedFetch
+from pykclient.consumer.share.share_fetch import ShareCompletedFetch
+from pykclient.consumer.values import BATCH_OPTIMIZED, RECORD_LIMIT
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.failures import group_denied, shown_node
 from pykclient.network.metadata import LeaderIdAndEpoch
@@ -28,7 +29,7 @@ from pykclient.types import Node, TopicIdPartition, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.consumer.share.share_fetch import ShareFetchConfig
+    from pykclient.consumer.values import FetchConfig
     from pykclient.log_context import LogContext
 
 
@@ -81,7 +82,7 @@ class ShareSessionHandler:
         self,
         wanted: Collection[TopicIdPartition],
         acknowledgements: AcknowledgementMap,
-        config: ShareFetchConfig,
+        config: FetchConfig,
         *,
         takes_records: bool = True,
     ) -> RequestBuilder | None:
@@ -201,12 +202,10 @@ def _min_version(renews: bool, acquire_mode: int) -> int | None:
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pykclient.clock import Clock
-    from pykclient.consumer.application_driver import NetworkClientDelegate, RequestFuture
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
+    from pykclient.consumer.application_driver import RequestFuture
     from pykclient.consumer.consumer_metrics import ShareFetchMetricsManager
-    from pykclient.consumer.share.share_fetch import ShareFetchBuffer, ShareFetchConfig
-    from pykclient.consumer.subscription_state import SubscriptionState
+    from pykclient.consumer.fetch_collector import FetchContext
+    from pykclient.consumer.share.share_fetch import ShareFetchBuffer
     from pykclient.log_context import LogContext
     from pykclient.network.client_request import ClientResponse
     from pykclient.network.exponential_backoff import ExponentialBackoff
@@ -236,24 +235,16 @@ class ShareConsumeRequestManager:
 
     def __init__(
         self,
-        log_context: LogContext,
-        client: NetworkClientDelegate,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
-        clock: Clock,
-        config: ShareFetchConfig,
+        context: FetchContext,
+        config: FetchConfig,
         buffer: ShareFetchBuffer,
         metrics: ShareFetchMetricsManager,
         retry_backoff: ExponentialBackoff,
         group_id: str,
         member_id: str,
     ) -> None:
-        self._log_context = log_context
-        self._log = log_context.logger(__name__)
-        self._client = client
-        self._metadata = metadata
-        self._subscriptions = subscriptions
-        self._clock = clock
+        self._log_context, self._client, self._metadata, self._subscriptions, self._clock, _ = context
+        self._log = context.log_context.logger(__name__)
         self._config = config
         self._buffer = buffer
         self._metrics = metrics

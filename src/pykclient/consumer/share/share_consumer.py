@@ -17,20 +17,19 @@ from pykclient.consumer.application_driver import (
     Steps,
     Transmit,
     Wait,
-    client_instance_id,
 )
 from pykclient.consumer.consumer_components import Closing, CommonComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_metrics import PollMetrics, ShareFetchMetricsManager
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-from pykclient.consumer.fetch_collector import Deserializers
+from pykclient.consumer.fetch_collector import Deserializers, FetchContext
 from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowledge_arguments
 from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
 from pykclient.consumer.share.share_coordinator import ShareCoordinator
-from pykclient.consumer.share.share_fetch import ShareFetch, ShareFetchBuffer, ShareFetchConfig
+from pykclient.consumer.share.share_fetch import ShareFetch, ShareFetchBuffer
 from pykclient.consumer.subscription_state import SubscriptionState
-from pykclient.consumer.values import AutoOffsetResetStrategy
+from pykclient.consumer.values import AutoOffsetResetStrategy, FetchConfig
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.metrics import register_app_info
 from pykclient.network.cluster_connection_states import ApiVersions
@@ -41,7 +40,6 @@ from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
 
 if TYPE_CHECKING:
     import random
-    from uuid import UUID
 
     import pyarrow as pa
 
@@ -93,11 +91,12 @@ class ShareConsumerComponents(CommonComponents):
         subscriptions: SubscriptionState | None,
     ) -> None:
         config, environment, clock = self.config, self.environment, self.clock
-        fetch_config = ShareFetchConfig.from_config(config)
+        fetch_config = FetchConfig.from_config(config)
         self.subscriptions = subscriptions or SubscriptionState(self.log_context, AutoOffsetResetStrategy.NONE)
         self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
-        self._connect(kafka_client, ApiVersions(), fetch_metrics.throttle_time_sensor, rng)
+        api_versions = ApiVersions()
+        self._connect(kafka_client, api_versions, fetch_metrics.throttle_time_sensor, rng)
         backoff = ExponentialBackoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng)
         self.coordinator = ShareCoordinator(
             GroupRebalanceConfig.from_consumer_config(self.group_id, config),
@@ -112,13 +111,10 @@ class ShareConsumerComponents(CommonComponents):
             environment,
         )
         deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
-        self.buffer = ShareFetchBuffer(self.log_context, self.metadata, fetch_config, deserializers, clock)
+        context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
+        self.buffer = ShareFetchBuffer(context, fetch_config, deserializers)
         self.requests = ShareConsumeRequestManager(
-            self.log_context,
-            self.client,
-            self.metadata,
-            self.subscriptions,
-            clock,
+            context,
             fetch_config,
             self.buffer,
             fetch_metrics,
@@ -146,9 +142,6 @@ class ShareConsumer:
 
     def __init__(self, components: ShareConsumerComponents) -> None:
         self.components = components
-        self.client_id = components.client_id
-        self.group_id = components.group_id
-        self.metrics = components.metrics
         self._clock = components.clock
         self._log = components.log_context.logger(__name__)
         self._client = components.client
@@ -176,9 +169,6 @@ class ShareConsumer:
         self._log.info("Subscribed to %s", ", ".join(sorted(wanted)))
         if self._subscriptions.subscribe(wanted):
             self._metadata.request_update_for_new_topics()
-
-    def subscription(self) -> set[str]:
-        return set(self._subscriptions.subscription())
 
     def unsubscribe(self) -> Steps[None]:
         """Leave the group, and release records that no poll has returned."""
@@ -289,7 +279,7 @@ class ShareConsumer:
         """Return the records of ``fetch`` as columns, which are not decoded."""
         from pykclient.record.arrow import batch_of_records
 
-        return batch_of_records([record for records in fetch.records().values() for record in records], names)
+        return batch_of_records([record for records in fetch.records.values() for record in records], names)
 
     def _has_news(self) -> bool:
         """Return whether a poll need not wait any longer."""
@@ -360,7 +350,7 @@ class ShareConsumer:
 
     def keep_for_loop(self, fetch: ShareFetch) -> None:
         """Keep the records of ``fetch`` for a loop to take."""
-        self._waiting.extend(record for records in fetch.records().values() for record in records)
+        self._waiting.extend(record for records in fetch.records.values() for record in records)
         fetch.returned = True
 
     def _take_waiting(self) -> ShareFetch:
@@ -469,10 +459,6 @@ class ShareConsumer:
         """The period of the locks of the last records, in milliseconds."""
         return self._fetch.lock_timeout_ms
 
-    def client_instance_id(self, timer: Timer) -> Steps[UUID | None]:
-        """Return the client instance id that a broker assigned, or None if the timer expires first."""
-        return client_instance_id(self._client, self._metadata, self._clock, timer)
-
     # --- recovery from exceptions ------------------------------------------------------------------------------------
 
     def has_leftovers(self) -> bool:
@@ -497,9 +483,6 @@ class ShareConsumer:
             self._fetch.returned = True
 
     # --- closing -----------------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        self._driver.wakeup()
 
     def close(self, timeout_ms: int) -> Steps[KafkaError | None]:
         """Send the acknowledgements, leave the group and close everything within ``timeout_ms``.

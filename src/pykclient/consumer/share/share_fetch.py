@@ -1,19 +1,18 @@
 """Acquired records on their way from a response to a poll of a share consumer.
 
-Java: ShareFetchConfig, ShareFetch, ShareCompletedFetch, ShareFetchBuffer, ShareFetchCollector.
+Java: ShareFetch, ShareCompletedFetch, ShareFetchBuffer, ShareFetchCollector.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pykclient import errors
 from pykclient.caused_errors import caused_by, innermost, load_of
 from pykclient.consumer.fetch_collector import MENDED_BY_METADATA
 from pykclient.consumer.share.acknowledgements import GAP, Acknowledgements, AcknowledgeType, NodeAcknowledgements
 from pykclient.network.failures import topics_denied
-from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.record.record_batch import MAX_INT32, MAX_INT64, CursorOwner
 from pykclient.serialization import definition_of
@@ -21,48 +20,12 @@ from pykclient.serialization import definition_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
 
-    from pykclient.clock import Clock
-    from pykclient.config.abstract_config import AbstractConfig
-    from pykclient.consumer.consumer_metadata import ConsumerMetadata
     from pykclient.consumer.consumer_metrics import FetchMetricsAggregator
-    from pykclient.consumer.fetch_collector import Deserializers
-    from pykclient.log_context import LogContext
+    from pykclient.consumer.fetch_collector import Deserializers, FetchContext
+    from pykclient.consumer.values import FetchConfig
     from pykclient.protocol.messages.share_fetch import ShareFetchResponse
     from pykclient.record.memory_records import AnyRecordBatch
     from pykclient.types import ConsumerRecord, TopicIdPartition, TopicPartition
-
-#: Brokers return whole batches, so there may be more than ``max.poll.records`` records.
-BATCH_OPTIMIZED: Final = 0
-#: Brokers return at most ``max.poll.records`` records (KIP-1206).
-RECORD_LIMIT: Final = 1
-_ACQUIRE_MODES = {"batch_optimized": BATCH_OPTIMIZED, "record_limit": RECORD_LIMIT}
-
-
-class ShareFetchConfig(NamedTuple):
-    """The settings of fetches: sizes in bytes, and waits. Thread: any."""
-
-    min_bytes: int = 1
-    max_bytes: int = 52_428_800
-    max_wait_ms: int = 500
-    max_poll_records: int = 500
-    check_crcs: bool = True
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-    retry_backoff_ms: int = 100
-    acquire_mode: int = BATCH_OPTIMIZED
-
-    @classmethod
-    def from_config(cls, config: AbstractConfig) -> ShareFetchConfig:
-        """Return the settings of a share consumer's configuration."""
-        return cls(
-            min_bytes=config.get_int("fetch.min.bytes"),
-            max_bytes=config.get_int("fetch.max.bytes"),
-            max_wait_ms=config.get_int("fetch.max.wait.ms"),
-            max_poll_records=config.get_int("max.poll.records"),
-            check_crcs=config.get_bool("check.crcs"),
-            max_decompressed_bytes=config.get_int("max.decompressed.batch.bytes"),
-            retry_backoff_ms=config.get_int("retry.backoff.ms"),
-            acquire_mode=_ACQUIRE_MODES[config.get_str("share.acquire.mode").lower()],
-        )
 
 
 class ShareInFlightBatch:
@@ -194,8 +157,9 @@ class ShareFetch:
         if lock_timeout_ms is not None:
             self.lock_timeout_ms = lock_timeout_ms
 
+    @property
     def records(self) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return the records in flight by partition."""
+        """The records in flight by partition."""
         return {tp: list(batch.in_flight.values()) for tp, batch in self._batches.items() if batch.in_flight}
 
     @property
@@ -354,7 +318,7 @@ class ShareCompletedFetch:
         return deque(sorted(acquired.items()))
 
     def fetch_records(
-        self, config: ShareFetchConfig, deserializers: Deserializers, max_records: int, *, may_fail: bool
+        self, config: FetchConfig, deserializers: Deserializers, max_records: int, *, may_fail: bool
     ) -> tuple[ShareInFlightBatch, errors.KafkaError | None]:
         """Return at least ``max_records`` records, if there are as many, up to the end of a batch.
 
@@ -448,7 +412,7 @@ class ShareCompletedFetch:
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _next_batch(self, config: ShareFetchConfig, result: ShareInFlightBatch) -> bool:
+    def _next_batch(self, config: FetchConfig, result: ShareInFlightBatch) -> bool:
         """Decode the next batch into ``_pending``. Return False at the end, where all that remains are gaps."""
         try:
             batch = self._records.batch_at(self._position)
@@ -477,7 +441,7 @@ class ShareCompletedFetch:
             result.add_gap(acquired.popleft()[0])
         return True
 
-    def _decode(self, batch: AnyRecordBatch, config: ShareFetchConfig) -> list[ConsumerRecord[Any, Any]]:
+    def _decode(self, batch: AnyRecordBatch, config: FetchConfig) -> list[ConsumerRecord[Any, Any]]:
         """Return the records of a batch from the first acquired one on, with keys and values as bytes."""
         if not self._acquired:
             return []
@@ -559,15 +523,13 @@ class ShareFetchBuffer:
 
     def __init__(
         self,
-        log_context: LogContext,
-        metadata: ConsumerMetadata,
-        config: ShareFetchConfig,
+        context: FetchContext,
+        config: FetchConfig,
         deserializers: Deserializers,
-        clock: Clock,
     ) -> None:
-        self._clock = clock
-        self._log = log_context.logger(__name__)
-        self._metadata = metadata
+        self._clock = context.clock
+        self._log = context.log_context.logger(__name__)
+        self._metadata = context.metadata
         self._config = config
         self._deserializers = deserializers
         self._waiting: deque[ShareCompletedFetch] = deque()
