@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from zlib import crc32
 
 from pykclient.errors import CorruptRecordError, IllegalArgumentError, KafkaError
@@ -207,6 +207,15 @@ class LegacyRecordBatch:
 
     __slots__ = ("_message", "buffer", "last_offset")
 
+    # Messages have no producers, transactions, epochs nor counts.
+    count_or_none: Final[int | None] = None
+    delete_horizon_ms: Final[int | None] = None
+    producer_id = NO_PRODUCER_ID
+    producer_epoch = NO_PRODUCER_EPOCH
+    has_producer_id = is_transactional = is_control_batch = False
+    base_sequence = last_sequence = NO_SEQUENCE
+    partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
+
     def __init__(self, buffer: memoryview) -> None:
         """Decode the outer message.
 
@@ -254,46 +263,6 @@ class LegacyRecordBatch:
     @property
     def next_offset(self) -> int:
         return self.last_offset + 1
-
-    @property
-    def count_or_none(self) -> int | None:
-        return None
-
-    @property
-    def producer_id(self) -> int:
-        return NO_PRODUCER_ID
-
-    @property
-    def has_producer_id(self) -> bool:
-        return False
-
-    @property
-    def producer_epoch(self) -> int:
-        return NO_PRODUCER_EPOCH
-
-    @property
-    def base_sequence(self) -> int:
-        return NO_SEQUENCE
-
-    @property
-    def last_sequence(self) -> int:
-        return NO_SEQUENCE
-
-    @property
-    def is_transactional(self) -> bool:
-        return False
-
-    @property
-    def is_control_batch(self) -> bool:
-        return False
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        return None
-
-    @property
-    def partition_leader_epoch(self) -> int:
-        return NO_PARTITION_LEADER_EPOCH
 
     @property
     def is_valid(self) -> bool:

@@ -227,37 +227,6 @@ class AppendState:
         "producer_id",
         "write_limit",
     )
-    _append_closed: bool
-    _base_timestamp: int | None
-    _buffer: bytearray
-    _delete_horizon_ms: int
-    _header_size: int
-    _last_offset: int | None
-    _log_append_time: int
-    _max_timestamp: int
-    _max_uncompressed_size: int
-    _offset_of_max_timestamp: int
-    _partition_leader_epoch: int
-    _position: int
-    _records: bytearray
-    _room: int
-    _size_factor: float
-    _size_limit: int
-    _timestamp_type: int
-    _uncompressed_size: int
-    aborted: bool
-    base_offset: int
-    base_sequence: int
-    compression: Compression
-    compression_ratio: float
-    is_closed: bool
-    is_control_batch: bool
-    is_transactional: bool
-    magic: int
-    num_records: int
-    producer_epoch: int
-    producer_id: int
-    write_limit: int
 
     def try_append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
         """Append a record if the batch has room for it.
@@ -293,8 +262,6 @@ class MemoryRecordsBuilder(AppendState):
     """
 
     __slots__ = ()
-    _lender: Callable[[], Memory] | None
-    memory: Memory | None
 
     def __init__(
         self,
@@ -358,7 +325,7 @@ class MemoryRecordsBuilder(AppendState):
         self._header_size = RECORD_BATCH_OVERHEAD if is_default else record_batch_overhead(magic, compression.type)
         self._room = write_limit - self._header_size
         is_compressed = compression.type is not CompressionType.NONE
-        self._size_factor = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
+        self._size_factor: float = COMPRESSION_RATE_ESTIMATION_FACTOR if is_compressed else 1
         # Records are encoded into a separate buffer or, uncompressed, directly behind the gap for the header.
         self._records = spare_records() if is_compressed else self._buffer
         self._position = 0 if is_compressed else self._header_size
@@ -369,15 +336,15 @@ class MemoryRecordsBuilder(AppendState):
         self._uncompressed_size = 0
         self._lender = lender
         #: The borrowed memory; None before the batch first needs some.
-        self.memory = None
+        self.memory: Memory | None = None
         self._max_uncompressed_size = max_uncompressed_size
         # The current limit of uncompressed bytes. Only the first record may exceed it.
         self._size_limit = MAX_INT64 if lender is None else len(self._buffer) - self._position
         # With a delete horizon, the timestamps of the records are relative to the horizon (KIP-534).
-        self._base_timestamp = delete_horizon_ms if delete_horizon_ms >= 0 else None
+        self._base_timestamp: int | None = delete_horizon_ms if delete_horizon_ms >= 0 else None
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = -1
-        self._last_offset = None
+        self._last_offset: int | None = None
         self._append_closed = False
 
     # --- appending
