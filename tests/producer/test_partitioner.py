@@ -127,6 +127,7 @@ def test_uniform_sticky_changes_partition_with_each_batch_only() -> None:
     partitioner = UniformStickyPartitioner(random.Random(1))
     shape = cluster(3)
     first = partitioner.partition(TOPIC, b"a", b"a", None, None, shape)
+    assert first is not None
     assert {partitioner.partition(TOPIC, b"b", b"b", None, None, shape) for _ in range(10)} == {first}
     partitioner.on_new_batch(TOPIC, shape, first)
     second = partitioner.partition(TOPIC, None, None, None, None, shape)

@@ -48,14 +48,12 @@ class Partitioner(ABC):
         """Release resources. The producer calls it once when it closes."""
 
 
-class CallablePartitioner(Partitioner):
-    """A function with kafka-python's signature: ``f(key_bytes, all_partitions, available_partitions) -> int``.
+class KeyPartitioner(Partitioner):
+    """Base class of partitioners that see nothing of a record but its serialized key. Thread: any."""
 
-    Both lists contain partition numbers in ascending order. Thread: any, if the function allows it.
-    """
-
-    def __init__(self, function: Callable[[bytes | None, list[int], list[int]], int]) -> None:
-        self._function = function
+    @abstractmethod
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int | None:
+        """Return what ``partition`` does."""
 
     def partition(
         self,
@@ -65,32 +63,37 @@ class CallablePartitioner(Partitioner):
         value: Any,  # noqa: ARG002
         serialized_value: bytes | None,  # noqa: ARG002
         cluster: Cluster,
-    ) -> int:
+    ) -> int | None:
+        return self.choose(topic, serialized_key, cluster)
+
+
+class CallablePartitioner(KeyPartitioner):
+    """A function with kafka-python's signature: ``f(key_bytes, all_partitions, available_partitions) -> int``.
+
+    Both lists contain partition numbers in ascending order. Thread: any, if the function allows it.
+    """
+
+    def __init__(self, function: Callable[[bytes | None, list[int], list[int]], int]) -> None:
+        self._function = function
+
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int:
         everything = sorted(info.partition for info in cluster.partitions_for_topic(topic))
         available = sorted(info.partition for info in cluster.available_partitions_for_topic(topic))
         return self._function(serialized_key, everything, available)
 
 
-class RoundRobinPartitioner(Partitioner):
+class RoundRobinPartitioner(KeyPartitioner):
     """Sends each record to the next partition, with or without a key (Java: RoundRobinPartitioner). Thread: any."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[str, Iterator[int]] = defaultdict(count)
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,  # noqa: ARG002 - the signature of the base
-        serialized_key: bytes | None,  # noqa: ARG002
-        value: Any,  # noqa: ARG002
-        serialized_value: bytes | None,  # noqa: ARG002
-        cluster: Cluster,
-    ) -> int:
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int:  # noqa: ARG002
         candidates = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
         return candidates[next(self._counters[topic]) % len(candidates)].partition
 
 
-class UniformStickyPartitioner(Partitioner):
+class UniformStickyPartitioner(KeyPartitioner):
     """Fills a batch of one partition, then picks another at random, with or without keys (KIP-480). Thread: any.
 
     Java removed it in 4.0 in favour of the built-in partitioner with ``partitioner.ignore.keys=true``, which also
@@ -104,15 +107,7 @@ class UniformStickyPartitioner(Partitioner):
         self._lock = threading.Lock()  # guards: _current
         self._current: dict[str, int] = {}
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,  # noqa: ARG002 - the signature of the base
-        serialized_key: bytes | None,  # noqa: ARG002
-        value: Any,  # noqa: ARG002
-        serialized_value: bytes | None,  # noqa: ARG002
-        cluster: Cluster,
-    ) -> int:
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int:  # noqa: ARG002
         current = self._current.get(topic)
         return current if current is not None else self._switch(topic, cluster, None)
 
@@ -132,7 +127,7 @@ class UniformStickyPartitioner(Partitioner):
             return chosen
 
 
-class HashPartitioner(Partitioner):
+class HashPartitioner(KeyPartitioner):
     """Base class of partitioners that hash the key.
 
     Records without a key go to the built-in sticky partition or to a fixed partition. Thread: any.
@@ -147,15 +142,7 @@ class HashPartitioner(Partitioner):
     def hash(self, key: bytes) -> int:
         """Return a hash that is not negative."""
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,  # noqa: ARG002 - the signature of the base
-        serialized_key: bytes | None,
-        value: Any,  # noqa: ARG002
-        serialized_value: bytes | None,  # noqa: ARG002
-        cluster: Cluster,
-    ) -> int | None:
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int | None:
         if serialized_key is None:
             if self.spreads_missing_keys:
                 return None
@@ -207,7 +194,7 @@ class Fnv1aPartitioner(Fnv1aRandomPartitioner):
     spreads_missing_keys = False
 
 
-class RandomPartitioner(Partitioner):
+class RandomPartitioner(KeyPartitioner):
     """Picks a random partition that has a leader, with or without a key. librdkafka: ``random``. Thread: any."""
 
     takes_rng = True
@@ -215,15 +202,7 @@ class RandomPartitioner(Partitioner):
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,  # noqa: ARG002 - the signature of the base
-        serialized_key: bytes | None,  # noqa: ARG002
-        value: Any,  # noqa: ARG002
-        serialized_value: bytes | None,  # noqa: ARG002
-        cluster: Cluster,
-    ) -> int:
+    def choose(self, topic: str, serialized_key: bytes | None, cluster: Cluster) -> int:  # noqa: ARG002
         candidates = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
         return candidates[self._rng.randrange(len(candidates))].partition
 
