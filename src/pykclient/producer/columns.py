@@ -81,23 +81,19 @@ class BatchInput:
     ) -> None:
         self._topic = topic
         self._data = data
-        self._value = value
-        self._key = key
-        self._headers = headers if _length(headers) != 0 or arrow.is_arrow(headers) else None
-        # A single number applies to all rows; a number of another class, such as NumPy's, becomes an int here.
-        self._timestamp = checked_timestamp(timestamp, "timestamp") if _is_number(timestamp) else timestamp
-        self._partition = checked_partition(partition) if _is_number(partition) else partition
-        for name, given in (
-            ("value", value),
-            ("key", key),
-            ("headers", headers),
-            ("timestamp", self._timestamp),
-            ("partition", self._partition),
-        ):
-            _check_column(given, name)
+        #: By the names of the arguments. A single number applies to all rows; a number of another class, such as
+        #: NumPy's, becomes an int here.
+        self._given = given = {
+            "value": value,
+            "key": key,
+            "headers": headers if _length(headers) != 0 or arrow.is_arrow(headers) else None,
+            "timestamp": checked_timestamp(timestamp, "timestamp") if _is_number(timestamp) else timestamp,
+            "partition": checked_partition(partition) if _is_number(partition) else partition,
+        }
+        for name, column in (given | {"headers": headers}).items():
+            _check_column(column, name)
         #: The columns that arguments name, and those that encode others.
-        named = (value, key, self._headers, self._timestamp, self._partition)
-        self._named = frozenset(given for given in named if isinstance(given, str))
+        self._named = frozenset(column for column in given.values() if isinstance(column, str))
         self.has_encoder = isinstance(value, ColumnEncoder) or isinstance(key, ColumnEncoder)
 
     def parts(self, now_ms: int) -> Iterable[Part]:
@@ -111,14 +107,7 @@ class BatchInput:
         if batches is None:
             return [self._part_of_values(arrow.to_array(self._data), now_ms)]
         columns: dict[str, Any] = {
-            name: arrow.to_array(given) if arrow.is_arrow(given) else given
-            for name, given in (
-                ("value", self._value),
-                ("key", self._key),
-                ("headers", self._headers),
-                ("timestamp", self._timestamp),
-                ("partition", self._partition),
-            )
+            name: arrow.to_array(given) if arrow.is_arrow(given) else given for name, given in self._given.items()
         }
         lengths = {name: len(given) for name, given in columns.items() if _is_column(given, name)}
         if lengths or arrow.is_in_memory(self._data):
@@ -143,7 +132,7 @@ class BatchInput:
                 else _of_rows(batch, given, name, begun, count)
                 for name, given in whole.items()
             }
-            if self._value is None:
+            if self._given["value"] is None:
                 columns["value"] = _values_of(batch)
             yield _part(count, columns, now_ms)
             begun += count
@@ -157,20 +146,16 @@ class BatchInput:
             )
         if self.has_encoder:
             raise IllegalArgumentError("an encoder needs data with named columns, such as a table")
-        if self._value is not None:
+        if self._given["value"] is not None:
             raise IllegalArgumentError("value names a column of data, which has none: it is the values itself")
-        columns = {"value": values}
-        for name, given in (
-            ("key", self._key),
-            ("headers", self._headers),
-            ("timestamp", self._timestamp),
-            ("partition", self._partition),
-        ):
+        columns: dict[str, Any] = {}
+        for name, given in self._given.items():
             if isinstance(given, str):
                 raise IllegalArgumentError(f"{name} = {given!r} names a column, but data has none")
             columns[name] = arrow.to_array(given) if arrow.is_arrow(given) else given
             if _is_column(columns[name], name) and len(columns[name]) != len(values):
                 raise IllegalArgumentError(f"{name} has {len(columns[name])} rows, data has {len(values)}")
+        columns["value"] = values
         return _part(len(values), columns, now_ms)
 
 
