@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykclient.log_context import LogContext
@@ -182,29 +182,24 @@ class ProducerInterceptors:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers) -> None:
-        for interceptor in self._of_acknowledgements:
-            try:
-                interceptor.on_acknowledgement(metadata, error, headers)
-            except Exception:  # noqa: BLE001 - nor the sender
-                self._log_once(interceptor, "on_acknowledgement")
+        self._tell(self._of_acknowledgements, "on_acknowledgement", metadata, error, headers)
 
     def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
-        for interceptor in self.of_batches:
-            try:
-                interceptor.on_batch_acknowledgement(batch)
-            except Exception:  # noqa: BLE001 - nor the sender
-                self._log_once(interceptor, "on_batch_acknowledgement")
+        self._tell(self.of_batches, "on_batch_acknowledgement", batch)
 
     def on_send_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
         """Tell the interceptors of a record that failed before it reached a batch."""
         self.on_acknowledgement(no_metadata(topic_partition), error, headers)
 
     def close(self) -> None:
-        for interceptor in self._interceptors:
+        self._tell(self._interceptors, "close")
+
+    def _tell(self, interceptors: Iterable[ProducerInterceptor], method: str, *args: object) -> None:
+        for interceptor in interceptors:
             try:
-                interceptor.close()
-            except Exception:  # noqa: BLE001 - nor the closing
-                self._log_once(interceptor, "close")
+                getattr(interceptor, method)(*args)
+            except Exception:  # noqa: BLE001 - an interceptor must not stop the sender, nor the closing
+                self._log_once(interceptor, method)
 
     def _log_once(self, interceptor: ProducerInterceptor, method: str) -> None:
         if (id(interceptor), method) not in self._failed:
