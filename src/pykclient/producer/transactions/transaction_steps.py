@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from pykclient.protocol.message import Request
     from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
     from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-    from pykclient.protocol.messages.end_txn import EndTxnResponse
     from pykclient.protocol.messages.find_coordinator import FindCoordinatorResponse
-    from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
     from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
     from pykclient.types import Node
 
@@ -148,6 +146,8 @@ class TxnStep(ABC):
     name: ClassVar[str]
     #: True if the request changes the open transaction, so that it must not arrive in a later one.
     changes_transaction: ClassVar[bool] = True
+    #: True if the request is part of ``send_offsets_to_transaction``, which then raises its errors itself.
+    is_about_offsets = False
 
     def __init__(self, coordinator: CoordinatorKey | None, on_success: OnSuccess) -> None:
         #: The coordinator to ask; None for any broker.
@@ -160,14 +160,9 @@ class TxnStep(ABC):
     def builder(self) -> RequestBuilder:
         """Return the request."""
 
-    @abstractmethod
     def errors_in(self, body: Any) -> Iterable[Exception | None]:
         """Return the errors of a response, with None for each part that succeeded."""
-
-    @property
-    def is_about_offsets(self) -> bool:
-        """True if the request is part of ``send_offsets_to_transaction``, which then raises its errors itself."""
-        return False
+        return (errors.for_code(body.error_code),)
 
     def action_for(self, error: Exception) -> str:
         """Return the action for ``error``."""
@@ -220,10 +215,7 @@ class FindCoordinatorStep(TxnStep):
     def __init__(self, wanted: CoordinatorKey, on_success: OnSuccess) -> None:
         super().__init__(None, on_success)
         self.wanted = wanted
-
-    @property
-    def is_about_offsets(self) -> bool:
-        return self.wanted.type == GROUP
+        self.is_about_offsets = wanted.type == GROUP
 
     def builder(self) -> RequestBuilder:
         return _FindCoordinatorBuilder(self.wanted)
@@ -247,7 +239,19 @@ class FindCoordinatorStep(TxnStep):
         return Node(found.node_id, found.host, found.port)
 
 
-class InitProducerIdStep(TxnStep):
+class ProducerStep(TxnStep):
+    """A request of the producer ``producer`` to the transaction coordinator, or to that of a group. Thread: io."""
+
+    def __init__(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, on_success: OnSuccess, group_id: str | None = None
+    ) -> None:
+        key = CoordinatorKey(TRANSACTION, transactional_id) if group_id is None else CoordinatorKey(GROUP, group_id)
+        super().__init__(key, on_success)
+        self._transactional_id = transactional_id
+        self._producer = producer
+
+
+class InitProducerIdStep(ProducerStep):
     """Gets a producer id and epoch, which fences earlier producers; or bumps the epoch of ``current`` (KIP-360).
 
     ``two_phases`` is KEEP_PREPARED, ABORT_PREPARED, or None without two-phase commit.
@@ -264,10 +268,8 @@ class InitProducerIdStep(TxnStep):
         on_success: OnSuccess,
         two_phases: str | None = None,
     ) -> None:
-        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
-        self._transactional_id = transactional_id
+        super().__init__(transactional_id, current, on_success)
         self._timeout_ms = timeout_ms
-        self._current = current
         self._two_phases = two_phases
 
     def builder(self) -> RequestBuilder:
@@ -276,18 +278,15 @@ class InitProducerIdStep(TxnStep):
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._timeout_ms,
-            producer_id=self._current.producer_id,
-            producer_epoch=self._current.epoch,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.epoch,
         )
         if self._two_phases is None:
-            return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._current.is_valid else None)
+            return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._producer.is_valid else None)
         request.transaction_timeout_ms = _NO_TIMEOUT_MS
         request.enable2_pc = True
         request.keep_prepared_txn = self._two_phases == KEEP_PREPARED
         return RequestBuilder(request, _INIT_VERSION_WITH_TWO_PHASES, _INIT_VERSION_WITH_TWO_PHASES)
-
-    def errors_in(self, body: InitProducerIdResponse) -> Iterable[Exception | None]:
-        return (errors.for_code(body.error_code),)
 
     def action_for(self, error: Exception) -> str:
         if isinstance(error, (TransactionalIdAuthorizationError, ClusterAuthorizationError, TransactionAbortableError)):
@@ -323,7 +322,7 @@ class InitProducerIdStep(TxnStep):
         return explained
 
 
-class AddPartitionsStep(TxnStep):
+class AddPartitionsStep(ProducerStep):
     """Adds partitions to a transaction of the first generation. In the second, the broker adds them on write."""
 
     name = "AddPartitionsToTxn"
@@ -335,9 +334,7 @@ class AddPartitionsStep(TxnStep):
         partitions: frozenset[TopicPartition],
         on_success: OnSuccess,
     ) -> None:
-        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
-        self._transactional_id = transactional_id
-        self._producer = producer
+        super().__init__(transactional_id, producer, on_success)
         self.partitions = partitions
 
     def builder(self) -> RequestBuilder:
@@ -365,22 +362,17 @@ class AddPartitionsStep(TxnStep):
                 yield error
 
 
-class AddOffsetsStep(TxnStep):
+class AddOffsetsStep(ProducerStep):
     """Adds the offsets of a group to the transaction, in its first generation."""
 
     name = "AddOffsetsToTxn"
+    is_about_offsets = True
 
     def __init__(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, on_success: OnSuccess
     ) -> None:
-        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
-        self._transactional_id = transactional_id
-        self._producer = producer
+        super().__init__(transactional_id, producer, on_success)
         self.group_id = group_id
-
-    @property
-    def is_about_offsets(self) -> bool:
-        return True
 
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -401,10 +393,11 @@ class AddOffsetsStep(TxnStep):
         return (error,)
 
 
-class TxnOffsetCommitStep(TxnStep):
+class TxnOffsetCommitStep(ProducerStep):
     """Sends offsets to the group coordinator, where they stay pending until the transaction ends (KIP-447)."""
 
     name = "TxnOffsetCommit"
+    is_about_offsets = True
 
     def __init__(
         self,
@@ -415,16 +408,10 @@ class TxnOffsetCommitStep(TxnStep):
         is_v2: bool,
         on_success: OnSuccess,
     ) -> None:
-        super().__init__(CoordinatorKey(GROUP, group.group_id or ""), on_success)
-        self._transactional_id = transactional_id
-        self._producer = producer
+        super().__init__(transactional_id, producer, on_success, group.group_id or "")
         self._offsets = offsets
         self._group = group
         self._is_v2 = is_v2
-
-    @property
-    def is_about_offsets(self) -> bool:
-        return True
 
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -475,7 +462,7 @@ class TxnOffsetCommitStep(TxnStep):
         return FIND_COORDINATOR if isinstance(error, RequestTimedOutError) else super().action_for(error)
 
 
-class EndTxnStep(TxnStep):
+class EndTxnStep(ProducerStep):
     """Commits or aborts. In the second generation, the response has the epoch of the next transaction."""
 
     name = "EndTxn"
@@ -488,9 +475,7 @@ class EndTxnStep(TxnStep):
         is_v2: bool,
         on_success: OnSuccess,
     ) -> None:
-        super().__init__(CoordinatorKey(TRANSACTION, transactional_id), on_success)
-        self._transactional_id = transactional_id
-        self._producer = producer
+        super().__init__(transactional_id, producer, on_success)
         self.committed = committed
         self._is_v2 = is_v2
 
@@ -506,9 +491,6 @@ class EndTxnStep(TxnStep):
         if self._is_v2:
             return RequestBuilder(request, min_version=_LAST_END_TXN_VERSION_OF_V1 + 1)
         return RequestBuilder(request, max_version=_LAST_END_TXN_VERSION_OF_V1)
-
-    def errors_in(self, body: EndTxnResponse) -> Iterable[Exception | None]:
-        return (errors.for_code(body.error_code),)
 
     def action_for(self, error: Exception) -> str:
         action = super().action_for(error)
