@@ -65,7 +65,6 @@ DECIDERS = {
     "consumer/share/share_coordinator.py",
     "consumer/consumer_metadata.py",
     "producer/batch_register.py",
-    "producer/producer_batch.py",
     "producer/produce_requests.py",
     "producer/sender.py",
     "producer/transactions/producer_id_manager.py",

@@ -16,10 +16,9 @@ from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.metadata import MetadataSnapshot, PartitionMetadata
 from pykclient.producer.batch_register import AccumulatorConfig, NodeQueues
 from pykclient.producer.buffer_pool import BufferPool
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.future import FutureRecordMetadata, OnDelivery, ProducerBatch
+from pykclient.producer.produce_requests import SenderMetrics
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_metrics import SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderDriver, SenderThread

@@ -10,9 +10,8 @@ import pytest
 
 from pykclient.errors import IllegalArgumentError, IllegalStateError
 from pykclient.implementation import python_form
-from pykclient.producer.future import ProduceRequestResult
+from pykclient.producer.future import ABORTED, FAILED, ProducerBatch, ProduceRequestResult
 from pykclient.producer.outbox import SUCCEEDED, BatchState
-from pykclient.producer.producer_batch import ABORTED, FAILED, ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.record import Compression, MemoryRecordsBuilder
 from pykclient.record.memory_records_builder import AppendState

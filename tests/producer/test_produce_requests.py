@@ -11,8 +11,8 @@ import pytest
 
 from pykclient.errors import ProtocolError
 from pykclient.network.client_request import RequestBuilder
+from pykclient.producer.future import ProducerBatch
 from pykclient.producer.produce_requests import BatchesRequest, ProduceRequestBuilder, ProduceTemplate, WrittenResponse
-from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.protocol.headers import encode_request, encode_response
 from pykclient.protocol.message import Response
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -14,8 +14,7 @@ from pykclient.log_context import LogContext
 from pykclient.network.metadata import MetadataSnapshot
 from pykclient.producer.batch_register import AccumulatorConfig, AppendResult
 from pykclient.producer.buffer_pool import BufferPool
-from pykclient.producer.future import FutureRecordMetadata
-from pykclient.producer.producer_batch import ABORTED, ProducerBatch
+from pykclient.producer.future import ABORTED, FutureRecordMetadata, ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.record import NO_COMPRESSION, Compression, MemoryRecords

@@ -24,9 +24,8 @@ from pykclient.errors import (
 )
 from pykclient.network.metadata import Cluster
 from pykclient.producer.columns import BatchFuture, BatchInput, ColumnSender, ColumnSenderContext, Route
-from pykclient.producer.future import ProduceRequestResult
+from pykclient.producer.future import ProduceRequestResult, RowsInBatch
 from pykclient.producer.interceptors import ProducerInterceptor
-from pykclient.producer.producer_batch import RowsInBatch
 from pykclient.record import Record
 from pykclient.types import RecordMetadata
 from tests.producer.harness import TOPIC

@@ -21,9 +21,9 @@ from pykclient.errors import (
 )
 from pykclient.metrics import KafkaMetric, MetricsReporter
 from pykclient.network.client_request import RequestBuilder
+from pykclient.producer.future import ProducerBatch
 from pykclient.producer.outbox import REST_MS
-from pykclient.producer.producer_batch import ProducerBatch
-from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
+from pykclient.producer.produce_requests import PUBLISH_INTERVAL_MS
 from pykclient.producer.transactions import transaction_state as state
 from pykclient.protocol.message import Request
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse

@@ -10,7 +10,7 @@ import pytest
 
 from pykclient.errors import IllegalStateError, KafkaError, check_move
 from pykclient.producer.batch_register import WaitingQueues
-from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS
+from pykclient.producer.produce_requests import PUBLISH_INTERVAL_MS
 from pykclient.producer.sender import CLOSED, MOVES, STATES
 from pykclient.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.producer.harness import RETRY_BACKOFF_MS, TP0, SenderHarness, produce_response

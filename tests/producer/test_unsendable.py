@@ -10,7 +10,7 @@ import pytest
 from pykclient import KafkaProducer
 from pykclient.errors import DisconnectError, KafkaError, KafkaTimeoutError
 from pykclient.producer.batch_register import BatchRegister
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.future import ProducerBatch
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.testing import EmbeddedCluster

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.clock import FOREVER_MS
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.future import ProducerBatch
 from tests.producer.harness import TOPIC, TP0, nodes_due, snapshot
 from tests.producer.test_record_accumulator import LINGER_MS, Harness
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pykclient.aio.loop_driver import LoopDriver, LoopEnvironment, LoopWaits
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.producer.columns import ColumnSenderContext
-    from pykclient.producer.producer_batch import RowsInBatch
+    from pykclient.producer.future import RowsInBatch
     from pykclient.producer.transactions.producer_id_manager import ProducerIdAndEpoch
     from pykclient.producer.transactions.transaction_manager import TransactionManager
     from pykclient.producer.transactions.transactional_calls import PreparedTxnState, TransactionalRequestResult

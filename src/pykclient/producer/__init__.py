@@ -2,11 +2,11 @@
 
 - ``kafka_producer``, ``producer_components``: the public class with the steps of ``send``, and the making of its parts
 - ``send``, ``record_arguments``, ``interceptors``, ``partitioner``: what ``send`` begins with, and asks on its way
-- ``outbox``, ``record_accumulator``, ``producer_batch``, ``buffer_pool``: batches
+- ``outbox``, ``record_accumulator``, ``buffer_pool``: records on their way into batches
 - ``batch_register``: where each batch is, and when it is due
 - ``sender``, ``produce_requests``: requests, and what becomes of batches
 - ``sender_thread``: the threads that run the sender
-- ``transactions``: producer ids and transactions; ``future``, ``columns``: results, and sends by columns
+- ``transactions``: producer ids and transactions; ``future``: batches and their results; ``columns``: sends by columns
 """
 
 from __future__ import annotations

@@ -1186,7 +1186,7 @@ cdef TxnPartitionState entry_for(object entries, QueueState queue, BatchState fi
 cdef int number(
     TxnPartitionState entry, BatchState batch, int64_t producer_id, int producer_epoch, int64_t now_ms
 ) except -1:
-    """Do what ``SequenceNumbers.number`` does with a batch for which there is an entry, and numbers."""
+    """Do what ``ProducerIdManager.number`` does with a batch for which there is an entry, and numbers."""
     cdef AppendState builder = batch._builder
     cdef BatchState last
     if not entry.in_flight and now_ms - entry.last_numbered_ms >= rest_ms:
@@ -1300,7 +1300,7 @@ def drain_queues(accumulator, drain):
 # --- completing --------------------------------------------------------------------------------------------------------
 
 cdef int note(TxnPartitionState entry, BatchState batch, int64_t base_offset) except -1:
-    """Do what ``SequenceNumbers.handle_completed_batch`` does with a batch that has succeeded in time."""
+    """Do what ``ProducerIdManager.handle_completed_batch`` does with a batch that has succeeded in time."""
     cdef int64_t count = batch._builder.num_records
     cdef int64_t producer_id
     cdef int producer_epoch

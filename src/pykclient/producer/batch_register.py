@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykclient.clock import FOREVER_MS, HERE
 from pykclient.errors import IllegalArgumentError, IllegalStateError, check_move
 from pykclient.network.metadata import Cluster
-from pykclient.producer.future import FutureRecordMetadata
+from pykclient.producer.future import ABORTED, FAILED, SPLIT, FutureRecordMetadata, ProducerBatch, RowsInBatch
 from pykclient.producer.outbox import (
     ANSWERED,
     DONE,
@@ -39,7 +39,6 @@ from pykclient.producer.outbox import (
     StickyState,
     file_queues,
 )
-from pykclient.producer.producer_batch import ABORTED, FAILED, SPLIT, ProducerBatch, RowsInBatch
 from pykclient.record import Compression, CompressionRatioEstimator
 from pykclient.types import TopicPartition
 
@@ -85,7 +84,6 @@ class PartitionQueue(QueueState):
 
     __slots__ = ("node",)
     batches: deque[ProducerBatch]
-    topic_info: TopicInfo
 
     def __init__(self, topic_partition: TopicPartition, topic_info: TopicInfo) -> None:
         super().__init__(topic_partition, deque())
@@ -95,9 +93,9 @@ class PartitionQueue(QueueState):
         self.node: QueuesOfNode | None = None
         self.due_ms = FOREVER_MS
         # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
-        self.snapshot = None
-        self.leader = None
-        self.leader_epoch = None
+        self.snapshot: MetadataSnapshot | None = None
+        self.leader: Node | None = None
+        self.leader_epoch: int | None = None
 
     def all_batches_full(self) -> bool:
         return not self.batches or self.batches[-1].is_full

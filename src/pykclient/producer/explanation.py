@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pykclient.network.metadata import Cluster
-    from pykclient.producer.producer_batch import ProducerBatch
+    from pykclient.producer.future import ProducerBatch
     from pykclient.producer.producer_components import ProducerComponents
     from pykclient.types import TopicPartition
 

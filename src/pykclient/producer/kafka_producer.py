@@ -25,11 +25,17 @@ from pykclient.network.environment import Environment
 from pykclient.network.kafka_client import enabled
 from pykclient.pacing import SHORT_PAUSE_MS, RepeatedErrors
 from pykclient.producer import open_producers, record_arguments
-from pykclient.producer.future import FutureRecordMetadata, OnDelivery, failed_future, milliseconds, run_listeners
+from pykclient.producer.future import (
+    FutureRecordMetadata,
+    OnDelivery,
+    ProducerBatch,
+    failed_future,
+    milliseconds,
+    run_listeners,
+)
 from pykclient.producer.interceptors import UNKNOWN_PARTITION, InterceptedDelivery, headers_of
 from pykclient.producer.outbox import FULL
 from pykclient.producer.partitioner.hashing import POSITIVE, murmur2, murmur2_cached
-from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_components import ProducerComponents
 from pykclient.producer.record_arguments import ensure_valid_record_size, serialize
 from pykclient.producer.send import RECORD_OVERHEAD, SendPath, SendState, TopicWait

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pykclient.record import MemoryRecordsBuilder
     from pykclient.record.compression import Compression
     from pykclient.record.record_batch import Buffer
-    from pykclient.types import Node
 
 #: The offset and the time that a broker did not tell.
 NO_OFFSET: Final = -1
@@ -73,7 +72,7 @@ MOVES: dict[str, frozenset[str]] = {
 }
 
 
-#: The final state of a batch that was written; the others are in producer_batch.py.
+#: The final state of a batch that was written; the others are in future.py.
 SUCCEEDED: Final = "SUCCEEDED"
 
 
@@ -99,11 +98,6 @@ class QueueState:
         "topic_info",
         "topic_partition",
     )
-    due_ms: int
-    leader: Node | None
-    leader_epoch: int | None
-    snapshot: MetadataSnapshot | None
-    topic_info: Any
 
     def __init__(self, topic_partition: TopicPartition, batches: deque[Any]) -> None:
         self.topic_partition = topic_partition
@@ -306,16 +300,6 @@ class ResultState:
         "settled",
         "topic_partition",
     )
-    _clock: Clock
-    _lock: threading.Lock
-    base_offset: int
-    completed: bool
-    created_ms: int
-    error_for: Callable[[int], Exception] | None
-    log_append_time_ms: int
-    record_count: int
-    settled: bool
-    topic_partition: TopicPartition
 
     def __init__(self, topic_partition: TopicPartition, clock: Clock = SYSTEM_CLOCK, sender_thread: Any = None) -> None:
         self._clock = clock
@@ -328,7 +312,7 @@ class ResultState:
         self.record_count = 0
         self.created_ms = 0
         #: Returns the error of the record at a place in the batch; None when the batch succeeded.
-        self.error_for = None
+        self.error_for: Callable[[int], Exception] | None = None
         #: After a split: pairs of the place of a part's first record and the part's result, in order.
         self.parts: list[Any] | None = None
         # guards: completed, settled, _waiting, listeners. One lock for all results of a producer: each of them needs it
@@ -556,14 +540,6 @@ class TxnPartitionState:
         "producer_id_and_epoch",
         "topic_partition",
     )
-    in_flight: list[Any]
-    is_known_to_broker: bool
-    last_acked_offset: int
-    last_acked_sequence: int
-    last_numbered_ms: int
-    next_sequence: int
-    producer_id_and_epoch: Any
-    topic_partition: TopicPartition
 
 
 # --- records on their way into batches --------------------------------------------------------------------------------

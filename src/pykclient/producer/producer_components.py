@@ -18,12 +18,9 @@ from pykclient.producer.batch_register import AccumulatorConfig
 from pykclient.producer.buffer_pool import BufferPool, BufferPoolMetrics, RowBacklog, register_buffer_pool_gauges
 from pykclient.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from pykclient.producer.partitioner import Partitioner, resolve_partitioner
+from pykclient.producer.produce_requests import SenderMetrics
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_metrics import (
-    GROUP,
-    KafkaProducerMetrics,
-    SenderMetrics,
-)
+from pykclient.producer.producer_metrics import GROUP, KafkaProducerMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.sender import Sender, SenderConfig
 from pykclient.producer.sender_thread import SenderThread

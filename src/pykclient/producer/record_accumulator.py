@@ -26,9 +26,8 @@ from pykclient.producer.batch_register import (
     WaitingQueues,
 )
 from pykclient.producer.buffer_pool import BufferPool, Loan, RowBacklog
-from pykclient.producer.future import OnDelivery, ProduceRequestResult
+from pykclient.producer.future import OnDelivery, ProducerBatch, ProduceRequestResult
 from pykclient.producer.outbox import FULL, Drain, Lender, Outbox, StickyPartitionInfo, drain_queues
-from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.sender_thread import SenderThread
 from pykclient.record import CompressionRatioEstimator, CompressionType, MemoryRecordsBuilder
 from pykclient.record.memory_records_builder import BORROWED_AT_ONCE

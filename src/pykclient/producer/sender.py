@@ -23,15 +23,16 @@ from pykclient.log_context import LogContext
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.failures import raise_if_of_signal_handler, shown_node
 from pykclient.network.kafka_client import KafkaClient
+from pykclient.producer.future import ProducerBatch
 from pykclient.producer.produce_requests import (
+    PUBLISH_INTERVAL_MS,
     BatchesRequest,
     ProduceRequestBuilder,
     ProduceResponseHandler,
     ProduceTemplate,
+    SenderMetrics,
 )
-from pykclient.producer.producer_batch import ProducerBatch
 from pykclient.producer.producer_metadata import ProducerMetadata
-from pykclient.producer.producer_metrics import PUBLISH_INTERVAL_MS, SenderMetrics
 from pykclient.producer.record_accumulator import RecordAccumulator
 from pykclient.producer.transactions.producer_id_manager import ProducerIdManager
 from pykclient.producer.transactions.transaction_steps import FIND_COORDINATOR, Outcome
@@ -484,23 +485,22 @@ class Sender:
         Return for how many ms the driver may wait for it; None if no id is needed, so batches can be sent.
         """
         retry_backoff_ms = self._config.retry_backoff_ms
-        handler = manager.next_request()
-        if handler is None:
+        if not manager.needs_id:
             return None
         self._fail_expired_batches(now_ms)
-        wait_ms = handler.retry_not_before_ms - now_ms
+        wait_ms = manager.retry_not_before_ms - now_ms
         node = None if wait_ms > 0 else self._client.least_loaded_node(now_ms).node
         if node is not None and self._client.ready(node, now_ms):
             request = self._client.new_client_request(
                 node.id_string,
-                handler.request_builder(),
+                manager.init_producer_id_request(),
                 now_ms,
                 True,
                 self._config.request_timeout_ms,
-                handler.on_complete,
+                manager.handle_init_producer_id,
             )
             self._client.send(request, now_ms)
-            handler.retry_not_before_ms = now_ms + _REQUEST_TIMEOUTS_PER_ID * self._config.request_timeout_ms
+            manager.retry_not_before_ms = now_ms + _REQUEST_TIMEOUTS_PER_ID * self._config.request_timeout_ms
         else:
             error = None if node is None else self._client.authentication_error(node)
             if error is not None:

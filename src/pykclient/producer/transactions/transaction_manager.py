@@ -22,7 +22,7 @@ from pykclient.errors import (
 from pykclient.explanation import counted, shown_duration
 from pykclient.log_context import LogContext
 from pykclient.network.failures import transactional_id_denied
-from pykclient.producer.producer_batch import ProducerBatch
+from pykclient.producer.future import ProducerBatch
 from pykclient.producer.transactions import transaction_state as state, transaction_steps as steps
 from pykclient.producer.transactions.producer_id_manager import FATAL_ERRORS, ProducerIdAndEpoch
 from pykclient.producer.transactions.transaction_steps import TransactionDialogue
