@@ -15,82 +15,65 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pykclient.confluent.constants import (
-        OFFSET_BEGINNING,
-        OFFSET_END,
-        OFFSET_INVALID,
-        OFFSET_STORED,
-        TIMESTAMP_CREATE_TIME,
-        TIMESTAMP_LOG_APPEND_TIME,
-        TIMESTAMP_NOT_AVAILABLE,
-        libversion,
-        version,
+        OFFSET_BEGINNING as OFFSET_BEGINNING,
+        OFFSET_END as OFFSET_END,
+        OFFSET_INVALID as OFFSET_INVALID,
+        OFFSET_STORED as OFFSET_STORED,
+        TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME,
+        TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME,
+        TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE,
+        libversion as libversion,
+        version as version,
     )
-    from pykclient.confluent.consumer import Consumer
+    from pykclient.confluent.consumer import Consumer as Consumer
     from pykclient.confluent.kafka_error import (
-        ConcurrentModificationException,
-        IllegalStateException,
-        KafkaError,
-        KafkaException,
+        ConcurrentModificationException as ConcurrentModificationException,
+        IllegalStateException as IllegalStateException,
+        KafkaError as KafkaError,
+        KafkaException as KafkaException,
     )
-    from pykclient.confluent.message import Message
+    from pykclient.confluent.message import Message as Message
     from pykclient.confluent.model import (
-        AcknowledgeType,
-        ConsumerGroupState,
-        ConsumerGroupTopicPartitions,
-        ConsumerGroupType,
-        ElectionType,
-        IsolationLevel,
-        Messages,
-        Node,
-        ThrottleEvent,
-        TopicCollection,
-        TopicPartitionInfo,
+        AcknowledgeType as AcknowledgeType,
+        ConsumerGroupState as ConsumerGroupState,
+        ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions,
+        ConsumerGroupType as ConsumerGroupType,
+        ElectionType as ElectionType,
+        IsolationLevel as IsolationLevel,
+        Messages as Messages,
+        Node as Node,
+        ThrottleEvent as ThrottleEvent,
+        TopicCollection as TopicCollection,
+        TopicPartitionInfo as TopicPartitionInfo,
     )
-    from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
-    from pykclient.confluent.producer import Producer
-    from pykclient.confluent.serializing import DeserializingConsumer, SerializingProducer
-    from pykclient.confluent.share_consumer import DeserializingShareConsumer, ShareConsumer
-    from pykclient.confluent.topic_partition import TopicPartition, Uuid
+    from pykclient.confluent.partitioners import consistent as consistent, fnv1a as fnv1a, murmur2 as murmur2
+    from pykclient.confluent.producer import Producer as Producer
+    from pykclient.confluent.serializing import (
+        DeserializingConsumer as DeserializingConsumer,
+        SerializingProducer as SerializingProducer,
+    )
+    from pykclient.confluent.share_consumer import (
+        DeserializingShareConsumer as DeserializingShareConsumer,
+        ShareConsumer as ShareConsumer,
+    )
+    from pykclient.confluent.topic_partition import TopicPartition as TopicPartition, Uuid as Uuid
 
-#: Public names and their modules.
-_HOME = {
-    "AcknowledgeType": "model",
-    "ConcurrentModificationException": "kafka_error",
-    "Consumer": "consumer",
-    "ConsumerGroupState": "model",
-    "ConsumerGroupTopicPartitions": "model",
-    "ConsumerGroupType": "model",
-    "DeserializingConsumer": "serializing",
-    "DeserializingShareConsumer": "share_consumer",
-    "ElectionType": "model",
-    "IllegalStateException": "kafka_error",
-    "IsolationLevel": "model",
-    "KafkaError": "kafka_error",
-    "KafkaException": "kafka_error",
-    "Message": "message",
-    "Messages": "model",
-    "Node": "model",
-    "OFFSET_BEGINNING": "constants",
-    "OFFSET_END": "constants",
-    "OFFSET_INVALID": "constants",
-    "OFFSET_STORED": "constants",
-    "Producer": "producer",
-    "SerializingProducer": "serializing",
-    "ShareConsumer": "share_consumer",
-    "TIMESTAMP_CREATE_TIME": "constants",
-    "TIMESTAMP_LOG_APPEND_TIME": "constants",
-    "TIMESTAMP_NOT_AVAILABLE": "constants",
-    "ThrottleEvent": "model",
-    "TopicCollection": "model",
-    "TopicPartition": "topic_partition",
-    "TopicPartitionInfo": "model",
-    "Uuid": "topic_partition",
-    "consistent": "partitioners",
-    "fnv1a": "partitioners",
-    "libversion": "constants",
-    "murmur2": "partitioners",
-    "version": "constants",
+#: Public names, by the modules that they live in.
+_NAMES = {
+    "constants": "OFFSET_BEGINNING OFFSET_END OFFSET_INVALID OFFSET_STORED TIMESTAMP_CREATE_TIME "
+    "TIMESTAMP_LOG_APPEND_TIME TIMESTAMP_NOT_AVAILABLE libversion version",
+    "consumer": "Consumer",
+    "kafka_error": "ConcurrentModificationException IllegalStateException KafkaError KafkaException",
+    "message": "Message",
+    "model": "AcknowledgeType ConsumerGroupState ConsumerGroupTopicPartitions ConsumerGroupType ElectionType "
+    "IsolationLevel Messages Node ThrottleEvent TopicCollection TopicPartitionInfo",
+    "partitioners": "consistent fnv1a murmur2",
+    "producer": "Producer",
+    "serializing": "DeserializingConsumer SerializingProducer",
+    "share_consumer": "DeserializingShareConsumer ShareConsumer",
+    "topic_partition": "TopicPartition Uuid",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 #: Modules below this one that confluent-kafka loads with its package, so programs use them without an import.
 _MODULES = {
@@ -103,44 +86,7 @@ _MODULES = {
     "serializing_producer": "serializing_producer",
 }
 
-__all__ = [
-    "AcknowledgeType",
-    "ConcurrentModificationException",
-    "Consumer",
-    "ConsumerGroupState",
-    "ConsumerGroupTopicPartitions",
-    "ConsumerGroupType",
-    "DeserializingConsumer",
-    "DeserializingShareConsumer",
-    "ElectionType",
-    "IllegalStateException",
-    "IsolationLevel",
-    "KafkaError",
-    "KafkaException",
-    "Message",
-    "Messages",
-    "Node",
-    "OFFSET_BEGINNING",
-    "OFFSET_END",
-    "OFFSET_INVALID",
-    "OFFSET_STORED",
-    "Producer",
-    "SerializingProducer",
-    "ShareConsumer",
-    "TIMESTAMP_CREATE_TIME",
-    "TIMESTAMP_LOG_APPEND_TIME",
-    "TIMESTAMP_NOT_AVAILABLE",
-    "ThrottleEvent",
-    "TopicCollection",
-    "TopicPartition",
-    "TopicPartitionInfo",
-    "Uuid",
-    "consistent",
-    "fnv1a",
-    "libversion",
-    "murmur2",
-    "version",
-]
+__all__ = sorted(_HOME)  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

@@ -10,44 +10,44 @@ from typing import Any
 from pykclient.confluent import constants
 from pykclient.confluent.admin_impl import AdminClientImpl
 from pykclient.confluent.admin_types import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    DeletedRecords,
-    DescribeClusterResult,
-    ListConsumerGroupsResult,
-    ListOffsetsResultInfo,
-    MemberAssignment,
-    MemberDescription,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    TopicDescription,
-    UserScramCredentialAlteration,
-    UserScramCredentialDeletion,
-    UserScramCredentialsDescription,
-    UserScramCredentialUpsertion,
+    AclBinding as AclBinding,
+    AclBindingFilter as AclBindingFilter,
+    AclOperation as AclOperation,
+    AclPermissionType as AclPermissionType,
+    AlterConfigOpType as AlterConfigOpType,
+    ConfigEntry as ConfigEntry,
+    ConfigResource as ConfigResource,
+    ConfigSource as ConfigSource,
+    ConsumerGroupDescription as ConsumerGroupDescription,
+    ConsumerGroupListing as ConsumerGroupListing,
+    DeletedRecords as DeletedRecords,
+    DescribeClusterResult as DescribeClusterResult,
+    ListConsumerGroupsResult as ListConsumerGroupsResult,
+    ListOffsetsResultInfo as ListOffsetsResultInfo,
+    MemberAssignment as MemberAssignment,
+    MemberDescription as MemberDescription,
+    NewPartitions as NewPartitions,
+    NewTopic as NewTopic,
+    OffsetSpec as OffsetSpec,
+    ResourcePatternType as ResourcePatternType,
+    ResourceType as ResourceType,
+    ScramCredentialInfo as ScramCredentialInfo,
+    ScramMechanism as ScramMechanism,
+    TopicDescription as TopicDescription,
+    UserScramCredentialAlteration as UserScramCredentialAlteration,
+    UserScramCredentialDeletion as UserScramCredentialDeletion,
+    UserScramCredentialsDescription as UserScramCredentialsDescription,
+    UserScramCredentialUpsertion as UserScramCredentialUpsertion,
 )
 from pykclient.confluent.cluster_metadata import (
-    BrokerMetadata,
-    ClusterMetadata,
-    GroupMember,
-    GroupMetadata,
-    PartitionMetadata,
-    TopicMetadata,
+    BrokerMetadata as BrokerMetadata,
+    ClusterMetadata as ClusterMetadata,
+    GroupMember as GroupMember,
+    GroupMetadata as GroupMetadata,
+    PartitionMetadata as PartitionMetadata,
+    TopicMetadata as TopicMetadata,
 )
-from pykclient.confluent.kafka_error import KafkaError, KafkaException
+from pykclient.confluent.kafka_error import KafkaError as KafkaError, KafkaException as KafkaException
 from pykclient.confluent.model import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
@@ -57,46 +57,6 @@ from pykclient.confluent.model import (
     TopicCollection,
 )
 from pykclient.confluent.topic_partition import TopicPartition
-
-__all__ = [
-    "AclBinding",
-    "AclBindingFilter",
-    "AclOperation",
-    "AclPermissionType",
-    "AdminClient",
-    "AlterConfigOpType",
-    "BrokerMetadata",
-    "ClusterMetadata",
-    "ConfigEntry",
-    "ConfigResource",
-    "ConfigSource",
-    "ConsumerGroupDescription",
-    "ConsumerGroupListing",
-    "DeletedRecords",
-    "DescribeClusterResult",
-    "GroupMember",
-    "GroupMetadata",
-    "KafkaError",
-    "KafkaException",
-    "ListConsumerGroupsResult",
-    "ListOffsetsResultInfo",
-    "MemberAssignment",
-    "MemberDescription",
-    "NewPartitions",
-    "NewTopic",
-    "OffsetSpec",
-    "PartitionMetadata",
-    "ResourcePatternType",
-    "ResourceType",
-    "ScramCredentialInfo",
-    "ScramMechanism",
-    "TopicDescription",
-    "TopicMetadata",
-    "UserScramCredentialAlteration",
-    "UserScramCredentialDeletion",
-    "UserScramCredentialUpsertion",
-    "UserScramCredentialsDescription",
-]
 
 for _name in (
     *(name for name in vars(constants) if name.startswith(("CONFIG_SOURCE_", "RESOURCE_")) and "PATTERN" not in name),
@@ -116,23 +76,18 @@ class AdminClient(AdminClientImpl):
 
     def create_topics(self, new_topics: list[NewTopic], **kwargs: Any) -> dict[str, Future[None]]:  # type: ignore[override]
         """Create topics; return futures by name."""
-        futures = {each.topic: _future() for each in new_topics}
-        super().create_topics(new_topics, _spread(futures, _by_key), **kwargs)
-        return futures
+        return _each(super().create_topics, new_topics, (each.topic for each in new_topics), _by_key, kwargs)
 
     def delete_topics(self, topics: list[str], **kwargs: Any) -> dict[str, Future[None]]:  # type: ignore[override]
         """Delete topics; return futures by name."""
-        futures = {each: _future() for each in topics}
-        super().delete_topics(topics, _spread(futures, _by_key), **kwargs)
-        return futures
+        return _each(super().delete_topics, topics, topics, _by_key, kwargs)
 
     def create_partitions(  # type: ignore[override]
         self, new_partitions: list[NewPartitions], **kwargs: Any
     ) -> dict[str, Future[None]]:
         """Add partitions to topics; return futures by name."""
-        futures = {each.topic: _future() for each in new_partitions}
-        super().create_partitions(new_partitions, _spread(futures, _by_key), **kwargs)
-        return futures
+        names = [each.topic for each in new_partitions]
+        return _each(super().create_partitions, new_partitions, names, _by_key, kwargs)
 
     def describe_topics(self, topics: TopicCollection, **kwargs: Any) -> dict[str, Future[Any]]:  # type: ignore[override]
         """Describe topics; return futures of TopicDescription by name."""
@@ -141,15 +96,12 @@ class AdminClient(AdminClientImpl):
         names = topics.topic_names
         if not isinstance(names, list):
             raise TypeError("Expected list of topic names to be described")
-        futures = {each: _future() for each in names}
-        super().describe_topics(names, _spread(futures, _in_order), **kwargs)
-        return futures
+        return _each(super().describe_topics, names, names, _in_order, kwargs)
 
     def describe_configs(self, resources: list[ConfigResource], **kwargs: Any) -> dict[ConfigResource, Future[Any]]:  # type: ignore[override]
         """Describe configurations; return futures of dicts of ConfigEntry by resource."""
-        futures = _of_kind(resources, ConfigResource, ValueError)
-        super().describe_configs(resources, _spread(futures, _by_resource), **kwargs)
-        return futures
+        _check_kind(resources, ConfigResource, ValueError)
+        return _each(super().describe_configs, resources, resources, _by_resource, kwargs)
 
     def alter_configs(self, resources: list[ConfigResource], **kwargs: Any) -> dict[ConfigResource, Future[Any]]:  # type: ignore[override]
         """Replace configurations; return futures by resource. Keys that are not given go back to their defaults."""
@@ -158,25 +110,22 @@ class AdminClient(AdminClientImpl):
             category=DeprecationWarning,
             stacklevel=2,
         )
-        futures = _of_kind(resources, ConfigResource, ValueError)
-        super().alter_configs(resources, _spread(futures, _by_resource), **kwargs)
-        return futures
+        _check_kind(resources, ConfigResource, ValueError)
+        return _each(super().alter_configs, resources, resources, _by_resource, kwargs)
 
     def incremental_alter_configs(  # type: ignore[override]
         self, resources: list[ConfigResource], **kwargs: Any
     ) -> dict[ConfigResource, Future[Any]]:
         """Change configurations; return futures by resource."""
-        futures = _of_kind(resources, ConfigResource, TypeError)
-        super().incremental_alter_configs(resources, _spread(futures, _by_resource), **kwargs)
-        return futures
+        _check_kind(resources, ConfigResource, TypeError)
+        return _each(super().incremental_alter_configs, resources, resources, _by_resource, kwargs)
 
     def create_acls(self, acls: list[AclBinding], **kwargs: Any) -> dict[AclBinding, Future[None]]:  # type: ignore[override]
         """Create ACLs; return futures by ACL."""
         if len(set(acls)) != len(acls):
             raise ValueError("duplicate ACL bindings not allowed")
-        futures = _of_kind(acls, AclBinding, ValueError)
-        super().create_acls(acls, _spread(futures, _in_order), **kwargs)
-        return futures
+        _check_kind(acls, AclBinding, ValueError)
+        return _each(super().create_acls, acls, acls, _in_order, kwargs)
 
     def describe_acls(self, acl_binding_filter: AclBindingFilter, **kwargs: Any) -> Future[list[AclBinding]]:  # type: ignore[override]
         """Describe ACLs; return a future of a list of AclBinding."""
@@ -190,9 +139,8 @@ class AdminClient(AdminClientImpl):
         """Delete ACLs; return futures of lists of AclBinding by filter."""
         if len(set(acl_binding_filters)) != len(acl_binding_filters):
             raise ValueError("duplicate ACL binding filters not allowed")
-        futures = _of_kind(acl_binding_filters, AclBindingFilter, ValueError)
-        super().delete_acls(acl_binding_filters, _spread(futures, _in_order), **kwargs)
-        return futures
+        _check_kind(acl_binding_filters, AclBindingFilter, ValueError)
+        return _each(super().delete_acls, acl_binding_filters, acl_binding_filters, _in_order, kwargs)
 
     def list_consumer_groups(self, **kwargs: Any) -> Future[Any]:  # type: ignore[override]
         """List groups; return a future of a ListConsumerGroupsResult. ``states`` and ``types`` are sets."""
@@ -212,23 +160,14 @@ class AdminClient(AdminClientImpl):
 
     def describe_consumer_groups(self, group_ids: list[str], **kwargs: Any) -> dict[str, Future[Any]]:  # type: ignore[override]
         """Describe groups; return futures of ConsumerGroupDescription by id."""
-        if not isinstance(group_ids, list):
-            raise TypeError("Expected input to be list of group ids to be described")
-        if not group_ids:
-            raise ValueError("Expected at least one group to be described")
-        futures = {each: _future() for each in group_ids}
-        super().describe_consumer_groups(group_ids, _spread(futures, _in_order), **kwargs)
-        return futures
+        _check_groups(group_ids, "described")
+        return _each(super().describe_consumer_groups, group_ids, group_ids, _in_order, kwargs)
 
     def delete_consumer_groups(self, group_ids: list[str], **kwargs: Any) -> dict[str, Future[None]]:  # type: ignore[override]
         """Delete groups; return futures by id."""
-        if not isinstance(group_ids, list):
-            raise TypeError("Expected input to be list of group ids to be deleted")
-        if not group_ids:
-            raise ValueError("Expected at least one group to be deleted")
-        futures = _of_kind(group_ids, str, ValueError)
-        super().delete_consumer_groups(group_ids, _spread(futures, _in_order), **kwargs)
-        return futures
+        _check_groups(group_ids, "deleted")
+        _check_kind(group_ids, str, ValueError)
+        return _each(super().delete_consumer_groups, group_ids, group_ids, _in_order, kwargs)
 
     def list_consumer_group_offsets(  # type: ignore[override]
         self, list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions], **kwargs: Any
@@ -237,9 +176,7 @@ class AdminClient(AdminClientImpl):
         asked = _one_group(list_consumer_group_offsets_request, "listing")
         if asked.topic_partitions is not None:
             _check_partitions(asked.topic_partitions, with_offsets=False)
-        futures = {asked.group_id: _future()}
-        super().list_consumer_group_offsets([asked], _spread(futures, _in_order), **kwargs)
-        return futures
+        return _each(super().list_consumer_group_offsets, [asked], [asked.group_id], _in_order, kwargs)
 
     def alter_consumer_group_offsets(  # type: ignore[override]
         self, alter_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions], **kwargs: Any
@@ -249,9 +186,7 @@ class AdminClient(AdminClientImpl):
         if asked.topic_partitions is None:
             raise ValueError("'topic_partitions' cannot be null")
         _check_partitions(asked.topic_partitions, with_offsets=True)
-        futures = {asked.group_id: _future()}
-        super().alter_consumer_group_offsets([asked], _spread(futures, _in_order), **kwargs)
-        return futures
+        return _each(super().alter_consumer_group_offsets, [asked], [asked.group_id], _in_order, kwargs)
 
     def describe_cluster(self, **kwargs: Any) -> Future[Any]:  # type: ignore[override]
         """Describe the cluster; return a future of a DescribeClusterResult."""
@@ -271,9 +206,7 @@ class AdminClient(AdminClientImpl):
             raise TypeError("Expected input to be list of String")
         for user in users:
             _check_user(user)
-        futures = {each: _future() for each in users}
-        super().describe_user_scram_credentials(users, _spread(futures, _by_key), **kwargs)
-        return futures
+        return _each(super().describe_user_scram_credentials, users, users, _by_key, kwargs)
 
     def alter_user_scram_credentials(  # type: ignore[override]
         self, alterations: list[UserScramCredentialAlteration], **kwargs: Any
@@ -285,9 +218,8 @@ class AdminClient(AdminClientImpl):
             raise ValueError("Expected at least one alteration")
         for alteration in alterations:
             _check_alteration(alteration)
-        futures = {each.user: _future() for each in alterations}
-        super().alter_user_scram_credentials(alterations, _spread(futures, _by_key), **kwargs)
-        return futures
+        users = [each.user for each in alterations]
+        return _each(super().alter_user_scram_credentials, alterations, users, _by_key, kwargs)
 
     def list_offsets(  # type: ignore[override]
         self, topic_partition_offsets: dict[TopicPartition, OffsetSpec], **kwargs: Any
@@ -306,9 +238,7 @@ class AdminClient(AdminClientImpl):
             if not isinstance(level, IsolationLevel):
                 raise TypeError("isolation_level argument should be an IsolationLevel")
             kwargs["isolation_level_value"] = level.value
-        futures = {each: _future() for each in asked}
-        super().list_offsets(asked, _spread(futures, _by_key), **kwargs)
-        return futures
+        return _each(super().list_offsets, asked, asked, _by_key, kwargs)
 
     def delete_records(  # type: ignore[override]
         self, topic_partition_offsets: list[TopicPartition], **kwargs: Any
@@ -321,9 +251,7 @@ class AdminClient(AdminClientImpl):
                 raise TypeError(f"Element of the request list must be of type 'TopicPartition', not {type(each)}")
             if each.partition < 0:
                 raise ValueError("'partition' cannot be negative")
-        futures = {each: _future() for each in topic_partition_offsets}
-        super().delete_records(topic_partition_offsets, _spread(futures, _by_key), **kwargs)
-        return futures
+        return _each(super().delete_records, topic_partition_offsets, topic_partition_offsets, _by_key, kwargs)
 
     def elect_leaders(  # type: ignore[override]
         self, election_type: ElectionType, partitions: list[TopicPartition] | None = None, **kwargs: Any
@@ -353,12 +281,16 @@ def _future() -> Future[Any]:
     return future
 
 
-def _of_kind(items: Iterable[Any], kind: type, error: type[Exception]) -> dict[Any, Future[Any]]:
-    futures = {}
-    for item in items:
-        if not isinstance(item, kind):
-            raise error(f"Expected list of {kind!r}")
-        futures[item] = _future()
+def _each(
+    call: Callable[..., None],
+    asked: Any,
+    keys: Iterable[Any],
+    tell: Callable[[dict[Any, Future[Any]], Any], None],
+    kwargs: dict[str, Any],
+) -> dict[Any, Future[Any]]:
+    """Make a call about ``asked``; return a future for each key, to which ``tell`` passes its part of the result on."""
+    futures = {key: _future() for key in keys}
+    call(asked, _spread(futures, tell), **kwargs)
     return futures
 
 
@@ -424,6 +356,18 @@ def _one_group(request: Any, verb: str) -> ConsumerGroupTopicPartitions:
     if not asked.group_id:
         raise ValueError("'group_id' cannot be empty")
     return asked
+
+
+def _check_kind(items: Iterable[Any], kind: type, error: type[Exception]) -> None:
+    if not all(isinstance(item, kind) for item in items):
+        raise error(f"Expected list of {kind!r}")
+
+
+def _check_groups(group_ids: Any, verb: str) -> None:
+    if not isinstance(group_ids, list):
+        raise TypeError(f"Expected input to be list of group ids to be {verb}")
+    if not group_ids:
+        raise ValueError(f"Expected at least one group to be {verb}")
 
 
 def _check_partition(partition: Any) -> None:

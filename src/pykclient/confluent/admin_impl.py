@@ -6,7 +6,7 @@ import _thread
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykclient import errors
 from pykclient.admin.values import (
@@ -37,15 +37,15 @@ from pykclient.confluent.cluster_metadata import BrokerMetadata, GroupMember, Gr
 from pykclient.confluent.configuration import ADMIN, Configuration
 from pykclient.confluent.events import deadline_of, remaining
 from pykclient.confluent.kafka_error import KafkaError, KafkaException, error_of, failure
-from pykclient.confluent.model import (
-    ConsumerGroupTopicPartitions,
-)
+from pykclient.confluent.model import ConsumerGroupTopicPartitions
 from pykclient.confluent.topic_partition import TopicPartition, Uuid, metadata_of, wire_metadata
 from pykclient.types import OffsetAndMetadata, TopicPartition as Native
 
 if TYPE_CHECKING:
     from pykclient.admin.admin import Admin
     from pykclient.admin.values import Results
+
+A = TypeVar("A", ACL, ACLFilter)
 
 #: Threads that run the calls of one client.
 _THREADS = 4
@@ -111,8 +111,7 @@ class AdminClientImpl(Client):
         )
 
     def _submit(self, future: Future[Any], timeout: float, call: Callable[[Admin, int], Any]) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise TypeError(f"must be real number, not {type(timeout).__name__}")
+        _check_timeout(timeout)
         if timeout > _DEFAULT_S * 60 or (timeout < 0 and timeout != -1):
             raise KafkaException(
                 KafkaError(KafkaError._INVALID_ARG, "Failed to set request timeout: value is outside the range 0..3600")
@@ -145,7 +144,7 @@ class AdminClientImpl(Client):
         operation_timeout: float = -1,
     ) -> None:
         """Create topics; the result maps names to errors or None."""
-        _check_timeouts(operation_timeout)
+        _check_timeout(operation_timeout)
         _list_of(topics, NewTopic, "NewTopic")
         wanted = []
         for topic in topics:
@@ -156,28 +155,21 @@ class AdminClientImpl(Client):
                 raise ValueError(
                     f"replica_assignment must be a list of int lists with an outer size of {topic.num_partitions}"
                 )
-            config = {} if topic.config is None else {str(key): _text(value) for key, value in topic.config.items()}
+            config = {str(key): str(value) for key, value in (topic.config or {}).items()}
             by_partition = None if assignment is None else dict(enumerate(assignment))
-            wanted.append(
-                NativeNewTopic(
-                    topic.topic,
-                    -1 if by_partition else topic.num_partitions,
-                    -1 if by_partition else topic.replication_factor,
-                    by_partition,
-                    config,
-                )
-            )
-        self._submit(
-            future,
-            request_timeout,
-            lambda admin, limit: _errors_by(admin.create_topics(wanted, timeout_ms=limit, validate_only=validate_only)),
-        )
+            partitions, factor = (-1, -1) if by_partition else (topic.num_partitions, topic.replication_factor)
+            wanted.append(NativeNewTopic(topic.topic, partitions, factor, by_partition, config))
+
+        def call(admin: Admin, limit: int) -> dict[Any, Any]:
+            return _errors_by(admin.create_topics(wanted, timeout_ms=limit, validate_only=validate_only))
+
+        self._submit(future, request_timeout, call)
 
     def delete_topics(
         self, topics: list[str], future: Any, request_timeout: float = -1, operation_timeout: float = -1
     ) -> None:
         """Delete topics; the result maps names to errors or None."""
-        _check_timeouts(operation_timeout)
+        _check_timeout(operation_timeout)
         _names(topics, "topics")
         self._submit(
             future, request_timeout, lambda admin, limit: _errors_by(admin.delete_topics(topics, timeout_ms=limit))
@@ -192,19 +184,17 @@ class AdminClientImpl(Client):
         operation_timeout: float = -1,
     ) -> None:
         """Add partitions; the result maps names to errors or None."""
-        _check_timeouts(operation_timeout)
+        _check_timeout(operation_timeout)
         _list_of(topics, NewPartitions, "NewPartitions")
         wanted = {
             each.topic: NativeNewPartitions(each.new_total_count, _assignment(each.replica_assignment))
             for each in topics
         }
-        self._submit(
-            future,
-            request_timeout,
-            lambda admin, limit: _errors_by(
-                admin.create_partitions(wanted, timeout_ms=limit, validate_only=validate_only)
-            ),
-        )
+
+        def call(admin: Admin, limit: int) -> dict[Any, Any]:
+            return _errors_by(admin.create_partitions(wanted, timeout_ms=limit, validate_only=validate_only))
+
+        self._submit(future, request_timeout, call)
 
     def describe_topics(
         self,
@@ -226,12 +216,9 @@ class AdminClientImpl(Client):
 
         def call(admin: Admin, limit: int) -> list[Any]:
             found = admin.describe_topics(topic_names, timeout_ms=limit)
-            return [
-                error_of(found.failed[name])
-                if name in found.failed
-                else _topic(types, model, found.succeeded[name], include_authorized_operations)
-                for name in topic_names
-            ]
+            return _outcomes(
+                found, topic_names, lambda topic: _topic(types, model, topic, include_authorized_operations)
+            )
 
         self._submit(future, request_timeout, call)
 
@@ -243,19 +230,15 @@ class AdminClientImpl(Client):
         operation_timeout: float = -1,
     ) -> None:
         """Delete records before offsets; the result maps partitions to DeletedRecords or errors."""
-        _check_timeouts(operation_timeout)
+        _check_timeout(operation_timeout)
         _list_of(topic_partition_offsets, TopicPartition, "TopicPartition")
         types = self._types()
-        wanted = {Native(each.topic, each.partition): each.offset for each in topic_partition_offsets}
+        natives = _natives(topic_partition_offsets)
+        wanted = {native: each.offset for native, each in zip(natives, topic_partition_offsets, strict=True)}
 
         def call(admin: Admin, limit: int) -> dict[Any, Any]:
             found = admin.delete_records(wanted, timeout_ms=limit)
-            return {
-                each: error_of(found.failed[native])
-                if (native := Native(each.topic, each.partition)) in found.failed
-                else types.DeletedRecords(found.succeeded[native])
-                for each in topic_partition_offsets
-            }
+            return dict(zip(topic_partition_offsets, _outcomes(found, natives, types.DeletedRecords), strict=True))
 
         self._submit(future, request_timeout, call)
 
@@ -269,20 +252,16 @@ class AdminClientImpl(Client):
         """Look up offsets; the result maps partitions to ListOffsetsResultInfo or errors."""
         types = self._types()
         level = isolation_level_value or 0
-        wanted = {Native(each.topic, each.partition): _spec(each.offset) for each in topic_partitions}
+        natives = _natives(topic_partitions)
+        wanted = {native: _spec(each.offset) for native, each in zip(natives, topic_partitions, strict=True)}
+
+        def info(place: Any) -> Any:
+            epoch = -1 if place.leader_epoch is None else place.leader_epoch
+            return types.ListOffsetsResultInfo(place.offset, place.timestamp, epoch)
 
         def call(admin: Admin, limit: int) -> dict[Any, Any]:
             found = admin.list_offsets(wanted, isolation_level=level, timeout_ms=limit)
-            results: dict[Any, Any] = {}
-            for each in topic_partitions:
-                native = Native(each.topic, each.partition)
-                if native in found.failed:
-                    results[each] = error_of(found.failed[native])
-                else:
-                    place = found.succeeded[native]
-                    epoch = -1 if place.leader_epoch is None else place.leader_epoch
-                    results[each] = types.ListOffsetsResultInfo(place.offset, place.timestamp, epoch)
-            return results
+            return dict(zip(topic_partitions, _outcomes(found, natives, info), strict=True))
 
         self._submit(future, request_timeout, call)
 
@@ -295,8 +274,8 @@ class AdminClientImpl(Client):
         operation_timeout: float = -1,
     ) -> None:
         """Elect leaders; the result maps partitions to errors or None."""
-        _check_timeouts(operation_timeout)
-        wanted = None if partitions is None else [Native(each.topic, each.partition) for each in partitions]
+        _check_timeout(operation_timeout)
+        wanted = None if partitions is None else _natives(partitions)
 
         def call(admin: Admin, limit: int) -> dict[Any, Any]:
             found = admin.elect_leaders(election_type, wanted, timeout_ms=limit)
@@ -340,7 +319,7 @@ class AdminClientImpl(Client):
         _number(broker)
         natives = _resources(resources)
         for each, native in natives.items():
-            native.configs = {str(key): _text(value) for key, value in each.set_config_dict.items()}
+            native.configs = {str(key): str(value) for key, value in each.set_config_dict.items()}
         admin = self.admin()
         types = self._types()
 
@@ -383,14 +362,12 @@ class AdminClientImpl(Client):
         types = self._types()
 
         def call(admin: Admin, limit: int) -> dict[Any, Any]:
-            found = admin.incremental_alter_configs(
-                list(natives.values()), validate_only=validate_only, timeout_ms=limit
-            )
+            wanted = list(natives.values())
+            found = admin.incremental_alter_configs(wanted, validate_only=validate_only, timeout_ms=limit)
+            errors = _outcomes(found, wanted, lambda _: None)
             return {
-                types.ConfigResource(
-                    each.restype, each.name, error=error_of(found.failed[native]) if native in found.failed else None
-                ): None
-                for each, native in natives.items()
+                types.ConfigResource(each.restype, each.name, error=error): None
+                for each, error in zip(natives, errors, strict=True)
             }
 
         self._submit(future, request_timeout, call)
@@ -468,18 +445,12 @@ class AdminClientImpl(Client):
         """List the offsets of one group; the result has its ConsumerGroupTopicPartitions or an error."""
         (asked,) = request
         _flag(require_stable, "require_stable")
-        wanted = (
-            None
-            if asked.topic_partitions is None
-            else [Native(each.topic, each.partition) for each in asked.topic_partitions]
-        )
+        wanted = None if asked.topic_partitions is None else _natives(asked.topic_partitions)
         made_of = self._model().ConsumerGroupTopicPartitions
 
         def call(admin: Admin, limit: int) -> list[Any]:
             found = admin.list_group_offsets({asked.group_id: wanted}, require_stable=require_stable, timeout_ms=limit)
-            if asked.group_id in found.failed:
-                return [error_of(found.failed[asked.group_id])]
-            return [made_of(asked.group_id, _partitions_of(found.succeeded[asked.group_id]))]
+            return _outcomes(found, [asked.group_id], lambda offsets: made_of(asked.group_id, _partitions_of(offsets)))
 
         self._submit(future, request_timeout, call)
 
@@ -520,7 +491,7 @@ class AdminClientImpl(Client):
     def create_acls(self, acls: list[Any], future: Any, request_timeout: float = -1) -> None:
         """Create ACLs; the result has None or an error for each, in order."""
         _list_of(acls, AclBinding, "AclBinding")
-        wanted = [_native_acl(each) for each in acls]
+        wanted = [_native_acl(each, ACL, ResourcePattern) for each in acls]
 
         def call(admin: Admin, limit: int) -> list[Any]:
             found = _errors_by(admin.create_acls(wanted, timeout_ms=limit))
@@ -532,11 +503,11 @@ class AdminClientImpl(Client):
         """Describe ACLs; the result is a list of AclBinding."""
         _one_of(acl_binding_filter, AclBindingFilter, "AclBindingFilter")
         wanted, types = _native_filter(acl_binding_filter), self._types()
-        self._submit(
-            future,
-            request_timeout,
-            lambda admin, limit: [_binding(types, acl) for acl in admin.describe_acls(wanted, timeout_ms=limit)],
-        )
+
+        def call(admin: Admin, limit: int) -> list[Any]:
+            return [_binding(types, acl) for acl in admin.describe_acls(wanted, timeout_ms=limit)]
+
+        self._submit(future, request_timeout, call)
 
     def delete_acls(self, acls: list[Any], future: Any, request_timeout: float = -1) -> None:
         """Delete ACLs; the result has a list of AclBinding or an error for each filter, in order."""
@@ -545,12 +516,7 @@ class AdminClientImpl(Client):
 
         def call(admin: Admin, limit: int) -> list[Any]:
             found = admin.delete_acls(wanted, timeout_ms=limit)
-            return [
-                error_of(found.failed[each])
-                if each in found.failed
-                else [_binding(types, acl) for acl in found.succeeded[each].succeeded]
-                for each in wanted
-            ]
+            return _outcomes(found, wanted, lambda deleted: [_binding(types, acl) for acl in deleted.succeeded])
 
         self._submit(future, request_timeout, call)
 
@@ -650,10 +616,9 @@ class AdminClientImpl(Client):
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _check_timeouts(*timeouts: Any) -> None:
-    for timeout in timeouts:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise TypeError(f"must be real number, not {type(timeout).__name__}")
+def _check_timeout(timeout: Any) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"must be real number, not {type(timeout).__name__}")
 
 
 def _number(value: Any) -> None:
@@ -664,10 +629,6 @@ def _number(value: Any) -> None:
 def _flag(value: Any, name: str) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"Expected {name} to be bool type, not {type(value).__name__}")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _one_of(item: Any, kind: type, name: str) -> None:
@@ -716,6 +677,10 @@ def _resources(resources: Any) -> dict[Any, NativeResource]:
     return natives
 
 
+def _natives(partitions: Iterable[Any]) -> list[Native]:
+    return [Native(each.topic, each.partition) for each in partitions]
+
+
 def _spec(value: int) -> Any:
     from pykclient.admin.values import OffsetSpec as NativeSpec, OffsetTimestamp
 
@@ -729,6 +694,11 @@ def _request_error(error: errors.KafkaError) -> KafkaError:
     if isinstance(error, errors.KafkaTimeoutError) and not isinstance(error, errors.BrokerError):
         return error_of(error, KafkaError._TIMED_OUT, prefix="Failed while waiting for response from broker: ")
     return error_of(error)
+
+
+def _outcomes(results: Results[Any, Any], keys: Iterable[Any], make: Callable[[Any], Any]) -> list[Any]:
+    """Return for each key its error, or what ``make`` returns for its result."""
+    return [error_of(results.failed[key]) if key in results.failed else make(results.succeeded[key]) for key in keys]
 
 
 def _errors_by(results: Results[Any, Any]) -> dict[Any, KafkaError | None]:
@@ -794,17 +764,12 @@ def _source(source: Any) -> int:
 
 
 def _partitions_of(offsets: Any) -> list[TopicPartition]:
-    made = []
-    for native, place in sorted(offsets.items()):
-        if place is None:
-            made.append(TopicPartition(native.topic, native.partition, constants.OFFSET_INVALID))
-        else:
-            made.append(
-                TopicPartition(
-                    native.topic, native.partition, place.offset, metadata_of(place.metadata), place.leader_epoch
-                )
-            )
-    return made
+    return [
+        TopicPartition(topic, partition)
+        if place is None
+        else TopicPartition(topic, partition, place.offset, metadata_of(place.metadata), place.leader_epoch)
+        for (topic, partition), place in sorted(offsets.items())
+    ]
 
 
 def _dead_group(types: Any, group_id: str) -> Any:
@@ -814,7 +779,7 @@ def _dead_group(types: Any, group_id: str) -> Any:
 
 def _group(types: Any, model: Any, group: Any, with_operations: bool) -> Any:
     def assignment(partitions: Any) -> Any:
-        return types.MemberAssignment([TopicPartition(tp.topic, tp.partition) for tp in sorted(partitions)])
+        return types.MemberAssignment([TopicPartition(*native) for native in sorted(partitions)])
 
     members = [
         types.MemberDescription(
@@ -840,44 +805,27 @@ def _group(types: Any, model: Any, group: Any, with_operations: bool) -> Any:
 
 
 def _plain_group(group: Any) -> GroupMetadata:
-    made = GroupMetadata()
-    made.id, made.state, made.protocol_type, made.protocol = (
+    leader = group.coordinator
+    return GroupMetadata(
+        None if leader is None else BrokerMetadata(leader.id, leader.host, leader.port),
         group.group_id,
+        None,
         group.state.value,
         group.protocol_type,
         group.assignor,
+        [GroupMember(each.member_id, each.client_id, each.host) for each in group.members],
     )
-    if group.coordinator is not None:
-        made.broker = BrokerMetadata()
-        made.broker.id, made.broker.host = group.coordinator.id, group.coordinator.host
-        made.broker.port = group.coordinator.port
-    for each in group.members:
-        member = GroupMember()
-        member.id, member.client_id, member.client_host = each.member_id, each.client_id, each.host
-        made.members.append(member)
-    return made
+
+
+def _native_acl(acl: Any, make: Callable[..., A], pattern: Callable[..., Any]) -> A:
+    """Return the ACL, or the filter, that ``make`` makes of a resource's ``pattern`` and the rest."""
+    resource = pattern(NativeResourceType(acl.restype_int), acl.name, NativePattern(acl.resource_pattern_type_int))
+    operation, permission = NativeOperation(acl.operation_int), NativePermission(acl.permission_type_int)
+    return make(acl.principal, acl.host, operation, permission, resource)
 
 
 def _native_filter(acl: Any) -> ACLFilter:
-    return ACLFilter(
-        acl.principal,
-        acl.host,
-        NativeOperation(acl.operation_int),
-        NativePermission(acl.permission_type_int),
-        ResourcePatternFilter(
-            NativeResourceType(acl.restype_int), acl.name, NativePattern(acl.resource_pattern_type_int)
-        ),
-    )
-
-
-def _native_acl(acl: Any) -> ACL:
-    return ACL(
-        acl.principal,
-        acl.host,
-        NativeOperation(acl.operation_int),
-        NativePermission(acl.permission_type_int),
-        ResourcePattern(NativeResourceType(acl.restype_int), acl.name, NativePattern(acl.resource_pattern_type_int)),
-    )
+    return _native_acl(acl, ACLFilter, ResourcePatternFilter)
 
 
 def _binding(types: Any, acl: ACL) -> Any:

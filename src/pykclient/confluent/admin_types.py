@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -40,29 +41,28 @@ def as_enum(value: Any, kind: type[E]) -> E:
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
+def _check_topic(topic: Any, *numbers: Any) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+    for number in numbers:
+        if not isinstance(number, int):
+            raise TypeError(f"{type(number).__name__!r} object cannot be interpreted as an integer")
+
+
+@dataclass(eq=False, repr=False)
 class NewTopic(Keyed):
     """A topic to create; -1 stands for the brokers' default."""
 
-    def __init__(
-        self,
-        topic: str,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        replica_assignment: list[list[int]] | None = None,
-        config: dict[str, str] | None = None,
-    ) -> None:
-        if not isinstance(topic, str):
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        for number in (num_partitions, replication_factor):
-            if not isinstance(number, int):
-                raise TypeError(f"{type(number).__name__!r} object cannot be interpreted as an integer")
-        if config is not None and not isinstance(config, dict):
+    topic: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    replica_assignment: list[list[int]] | None = None
+    config: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_topic(self.topic, self.num_partitions, self.replication_factor)
+        if self.config is not None and not isinstance(self.config, dict):
             raise TypeError("config must be a dict of strings")
-        self.topic = topic
-        self.num_partitions = num_partitions
-        self.replication_factor = replication_factor
-        self.replica_assignment = replica_assignment
-        self.config = config
 
     def _key(self) -> tuple[str, int]:
         return self.topic, self.num_partitions
@@ -72,17 +72,16 @@ class NewTopic(Keyed):
         return f"NewTopic(topic={self.topic}{partitions})"
 
 
+@dataclass(eq=False, repr=False)
 class NewPartitions(Keyed):
     """The new partition count of a topic."""
 
-    def __init__(self, topic: str, new_total_count: int, replica_assignment: list[list[int]] | None = None) -> None:
-        if not isinstance(topic, str):
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        if not isinstance(new_total_count, int):
-            raise TypeError(f"{type(new_total_count).__name__!r} object cannot be interpreted as an integer")
-        self.topic = topic
-        self.new_total_count = new_total_count
-        self.replica_assignment = replica_assignment
+    topic: str
+    new_total_count: int
+    replica_assignment: list[list[int]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_topic(self.topic, self.new_total_count)
 
     def _key(self) -> tuple[str, int]:
         return self.topic, self.new_total_count
@@ -181,21 +180,12 @@ class AclBinding(Keyed):
         operation: AclOperation | str | int,
         permission_type: AclPermissionType | str | int,
     ) -> None:
-        given = {
-            "restype": restype,
-            "name": name,
-            "resource_pattern_type": resource_pattern_type,
-            "principal": principal,
-            "host": host,
-            "operation": operation,
-            "permission_type": permission_type,
-        }
-        for required in self._required:
-            if given[required] is None:
-                raise ValueError(f"Expected {required} to be not None")
-        for field in ("name", "principal", "host"):
-            if given[field] is not None and not isinstance(given[field], str):
-                raise TypeError(f"Expected {field} to be a string")
+        given = (restype, name, resource_pattern_type, principal, host, operation, permission_type)
+        for name_of, value in zip(AclBinding._required, given, strict=True):
+            if value is None and name_of in self._required:
+                raise ValueError(f"Expected {name_of} to be not None")
+            if name_of in ("name", "principal", "host") and not isinstance(value, str | None):
+                raise TypeError(f"Expected {name_of} to be a string")
         self.name = name
         self.principal = principal
         self.host = host
@@ -213,15 +203,7 @@ class AclBinding(Keyed):
         self.permission_type_int = self.permission_type.value
 
     def _key(self) -> tuple[Any, ...]:
-        return (
-            self.restype,
-            self.name,
-            self.resource_pattern_type,
-            self.principal,
-            self.host,
-            self.operation,
-            self.permission_type,
-        )
+        return tuple(getattr(self, field) for field in AclBinding._required)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({','.join(map(str, self._key()))})"
@@ -363,12 +345,12 @@ class ConsumerGroupListing:
             self.type = as_enum(type, ConsumerGroupType)
 
 
+@dataclass(eq=False, repr=False)
 class ListConsumerGroupsResult:
     """The groups, and the errors of brokers that could not list theirs."""
 
-    def __init__(self, valid: list[ConsumerGroupListing] | None = None, errors: list[Exception] | None = None) -> None:
-        self.valid = valid
-        self.errors = errors
+    valid: list[ConsumerGroupListing] | None = None
+    errors: list[Exception] | None = None
 
 
 class MemberAssignment:
@@ -378,24 +360,16 @@ class MemberAssignment:
         self.topic_partitions = topic_partitions or []
 
 
+@dataclass(eq=False, repr=False)
 class MemberDescription:
     """A member of a group."""
 
-    def __init__(
-        self,
-        member_id: str,
-        client_id: str,
-        host: str,
-        assignment: MemberAssignment,
-        group_instance_id: str | None = None,
-        target_assignment: MemberAssignment | None = None,
-    ) -> None:
-        self.member_id = member_id
-        self.client_id = client_id
-        self.host = host
-        self.assignment = assignment
-        self.group_instance_id = group_instance_id
-        self.target_assignment = target_assignment
+    member_id: str
+    client_id: str
+    host: str
+    assignment: MemberAssignment
+    group_instance_id: str | None = None
+    target_assignment: MemberAssignment | None = None
 
 
 class ConsumerGroupDescription:
@@ -427,38 +401,31 @@ class ConsumerGroupDescription:
 # --- descriptions ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class DescribeClusterResult:
     """The cluster's controller and brokers."""
 
-    def __init__(
-        self,
-        controller: Node | None,
-        nodes: list[Node],
-        cluster_id: str | None = None,
-        authorized_operations: list[Any] | None = None,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.controller = controller
-        self.nodes = nodes
-        self.authorized_operations = _operations(authorized_operations)
+    controller: Node | None
+    nodes: list[Node]
+    cluster_id: str | None = None
+    authorized_operations: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.authorized_operations = _operations(self.authorized_operations)
 
 
+@dataclass(eq=False, repr=False)
 class TopicDescription:
     """A topic with its partitions."""
 
-    def __init__(
-        self,
-        name: str,
-        topic_id: Uuid | None,
-        is_internal: bool,
-        partitions: list[TopicPartitionInfo],
-        authorized_operations: list[Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.is_internal = is_internal
-        self.partitions = partitions
-        self.authorized_operations = _operations(authorized_operations)
+    name: str
+    topic_id: Uuid | None
+    is_internal: bool
+    partitions: list[TopicPartitionInfo]
+    authorized_operations: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.authorized_operations = _operations(self.authorized_operations)
 
 
 # --- offsets ---------------------------------------------------------------------------------------------------------
@@ -514,44 +481,40 @@ class ScramMechanism(OrderedEnum):
     SCRAM_SHA_512 = constants.SCRAM_MECHANISM_SHA_512
 
 
+@dataclass(eq=False, repr=False)
 class ScramCredentialInfo:
     """The mechanism and iterations of a credential."""
 
-    def __init__(self, mechanism: ScramMechanism, iterations: int) -> None:
-        self.mechanism = mechanism
-        self.iterations = iterations
+    mechanism: ScramMechanism
+    iterations: int
 
 
+@dataclass(eq=False, repr=False)
 class UserScramCredentialsDescription:
     """The credentials of a user."""
 
-    def __init__(self, user: str, scram_credential_infos: list[ScramCredentialInfo]) -> None:
-        self.user = user
-        self.scram_credential_infos = scram_credential_infos
+    user: str
+    scram_credential_infos: list[ScramCredentialInfo]
 
 
+@dataclass(eq=False, repr=False)
 class UserScramCredentialAlteration:
     """Base class of changes of a user's credentials."""
 
-    def __init__(self, user: str) -> None:
-        self.user = user
+    user: str
 
 
+@dataclass(eq=False, repr=False)
 class UserScramCredentialUpsertion(UserScramCredentialAlteration):
     """A credential to create or replace; the salt is random by default."""
 
-    def __init__(
-        self, user: str, scram_credential_info: ScramCredentialInfo, password: bytes, salt: bytes | None = None
-    ) -> None:
-        super().__init__(user)
-        self.scram_credential_info = scram_credential_info
-        self.password = password
-        self.salt = salt
+    scram_credential_info: ScramCredentialInfo
+    password: bytes
+    salt: bytes | None = None
 
 
+@dataclass(eq=False, repr=False)
 class UserScramCredentialDeletion(UserScramCredentialAlteration):
     """A credential to delete."""
 
-    def __init__(self, user: str, mechanism: ScramMechanism) -> None:
-        super().__init__(user)
-        self.mechanism = mechanism
+    mechanism: ScramMechanism

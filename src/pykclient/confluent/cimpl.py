@@ -10,44 +10,24 @@ import sys
 from contextvars import ContextVar
 from typing import Any
 
-from pykclient.confluent.admin_impl import AdminClientImpl as _AdminClientImpl
-from pykclient.confluent.admin_types import NewPartitions, NewTopic
+from pykclient.confluent.admin_impl import AdminClientImpl
+from pykclient.confluent.admin_types import NewPartitions as NewPartitions, NewTopic as NewTopic
 from pykclient.confluent.constants import *  # noqa: F403 - the same names
-from pykclient.confluent.constants import libversion, version
-from pykclient.confluent.consumer import Consumer
+from pykclient.confluent.consumer import Consumer as Consumer
 from pykclient.confluent.kafka_error import (
-    ConcurrentModificationException,
-    IllegalStateException,
-    KafkaError,
-    KafkaException,
+    ConcurrentModificationException as ConcurrentModificationException,
+    IllegalStateException as IllegalStateException,
+    KafkaError as KafkaError,
+    KafkaException as KafkaException,
 )
-from pykclient.confluent.message import Message
-from pykclient.confluent.partitioners import consistent, fnv1a, murmur2
-from pykclient.confluent.producer import Producer
+from pykclient.confluent.message import Message as Message
+from pykclient.confluent.partitioners import consistent as consistent, fnv1a as fnv1a, murmur2 as murmur2
+from pykclient.confluent.producer import Producer as Producer
 from pykclient.confluent.share_consumer import ShareConsumer as _ShareConsumer
-from pykclient.confluent.topic_partition import TopicPartition, Uuid
+from pykclient.confluent.topic_partition import TopicPartition as TopicPartition, Uuid as Uuid
 
-__all__ = [
-    "ConcurrentModificationException",
-    "Consumer",
-    "IllegalStateException",
-    "KafkaError",
-    "KafkaException",
-    "Message",
-    "NewPartitions",
-    "NewTopic",
-    "Producer",
-    "ShareConsumer",
-    "TopicPartition",
-    "Uuid",
-    "_AdminClientImpl",
-    "_reentry_identity_var",
-    "consistent",
-    "fnv1a",
-    "libversion",
-    "murmur2",
-    "version",
-]
+#: The class below confluent-kafka's own AdminClient.
+_AdminClientImpl = AdminClientImpl
 
 
 class ShareConsumer(_ShareConsumer):

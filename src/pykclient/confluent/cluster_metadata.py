@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pykclient import errors
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
 _DEFAULT_MS = 60_000
 
 
+@dataclass(eq=False, repr=False)
 class ClusterMetadata:
     """The cluster: its id, its controller, and its brokers and topics by id and name."""
 
-    def __init__(self) -> None:
-        self.cluster_id: str | None = None
-        self.controller_id = -1
-        self.brokers: dict[int, BrokerMetadata] = {}
-        self.topics: dict[str, TopicMetadata] = {}
-        self.orig_broker_id = -1
-        self.orig_broker_name: str | None = None
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: dict[int, BrokerMetadata] = field(default_factory=dict)
+    topics: dict[str, TopicMetadata] = field(default_factory=dict)
+    orig_broker_id: int = -1
+    orig_broker_name: str | None = None
 
     def __repr__(self) -> str:
         return f"ClusterMetadata({self.cluster_id})"
@@ -33,13 +34,13 @@ class ClusterMetadata:
         return str(self.cluster_id)
 
 
+@dataclass(eq=False, repr=False)
 class BrokerMetadata:
     """A broker: its id and its address."""
 
-    def __init__(self) -> None:
-        self.id = -1
-        self.host: str | None = None
-        self.port = -1
+    id: int = -1
+    host: str | None = None
+    port: int = -1
 
     def __repr__(self) -> str:
         return f"BrokerMetadata({self.id}, {self.host}:{self.port})"
@@ -48,69 +49,70 @@ class BrokerMetadata:
         return f"{self.host}:{self.port}/{self.id}"
 
 
+@dataclass(eq=False, repr=False)
 class TopicMetadata:
     """A topic: its partitions by number, and the error that stands for them."""
 
-    def __init__(self) -> None:
-        self.topic: str | None = None
-        self.partitions: dict[int, PartitionMetadata] = {}
-        self.error: KafkaError | None = None
+    topic: str | None = None
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+    error: KafkaError | None = None
 
     def __repr__(self) -> str:
-        error = "" if self.error is None else f", {self.error}"
-        return f"TopicMetadata({self.topic}, {len(self.partitions)} partitions{error})"
+        return f"TopicMetadata({self.topic}, {len(self.partitions)} partitions{_shown(self.error)})"
 
     def __str__(self) -> str:
         return str(self.topic)
 
 
+@dataclass(eq=False, repr=False)
 class PartitionMetadata:
     """A partition: the ids of its leader, its replicas and its in-sync replicas."""
 
-    def __init__(self) -> None:
-        self.id = -1
-        self.leader = -1
-        self.replicas: list[int] = []
-        self.isrs: list[int] = []
-        self.error: KafkaError | None = None
+    id: int = -1
+    leader: int = -1
+    replicas: list[int] = field(default_factory=list)
+    isrs: list[int] = field(default_factory=list)
+    error: KafkaError | None = None
 
     def __repr__(self) -> str:
-        error = "" if self.error is None else f", {self.error}"
-        return f"PartitionMetadata({self.id}{error})"
+        return f"PartitionMetadata({self.id}{_shown(self.error)})"
 
     def __str__(self) -> str:
         return str(self.id)
 
 
+@dataclass(eq=False, repr=False)
 class GroupMember:
     """A member of a group; ``metadata`` and ``assignment`` are bytes of the group's protocol."""
 
-    def __init__(self) -> None:
-        self.id: str | None = None
-        self.client_id: str | None = None
-        self.client_host: str | None = None
-        self.metadata: bytes | None = None
-        self.assignment: bytes | None = None
+    id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    metadata: bytes | None = None
+    assignment: bytes | None = None
 
 
+@dataclass(eq=False, repr=False)
 class GroupMetadata:
     """A group: its coordinator, state, protocol and members."""
 
-    def __init__(self) -> None:
-        self.broker: BrokerMetadata | None = None
-        self.id: str | None = None
-        self.error: KafkaError | None = None
-        self.state: str | None = None
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.members: list[GroupMember] = []
+    broker: BrokerMetadata | None = None
+    id: str | None = None
+    error: KafkaError | None = None
+    state: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    members: list[GroupMember] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        error = "" if self.error is None else f", {self.error}"
-        return f"GroupMetadata({self.id}{error})"
+        return f"GroupMetadata({self.id}{_shown(self.error)})"
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+def _shown(error: KafkaError | None) -> str:
+    return "" if error is None else f", {error}"
 
 
 def _error(code: int) -> KafkaError | None:
@@ -129,32 +131,37 @@ def list_topics(admin: KafkaAdminClient, topic: str | None, timeout: float) -> C
     Raises:
         KafkaException: no broker responded within ``timeout`` seconds.
     """
-    response = _metadata(admin, None if topic is None else [topic], timeout, "Failed to get metadata")
-    cluster = ClusterMetadata()
-    cluster.cluster_id = response.cluster_id
-    cluster.controller_id = response.controller_id
-    for broker in response.brokers:
-        cluster.brokers[broker.node_id] = made = BrokerMetadata()
-        made.id, made.host, made.port = broker.node_id, broker.host, broker.port
+    from pykclient.admin.topics import all_metadata, topic_keys
+
+    keys = None if topic is None else topic_keys([topic])
+    prefix = "Failed to get metadata"
+    try:
+        response: Any = admin._run(all_metadata("list_topics", keys), limit_ms(timeout))
+    except errors.KafkaTimeoutError as error:
+        raise failure(KafkaError._TRANSPORT, f"{prefix}: Local: Broker transport failure: {error}") from error
+    except errors.KafkaError as error:
+        raise failure(KafkaError._FAIL, f"{prefix}: {error}") from error
+    brokers = {each.node_id: BrokerMetadata(each.node_id, each.host, each.port) for each in response.brokers}
+    topics = {found.name: _topic(found) for found in response.topics if found.name is not None}
+    cluster = ClusterMetadata(response.cluster_id, response.controller_id, brokers, topics)
     if response.brokers:
-        first = response.brokers[0]
-        cluster.orig_broker_id = first.node_id
-        cluster.orig_broker_name = f"{first.host}:{first.port}/{first.node_id}"
-    for found in response.topics:
-        if found.name is not None:
-            cluster.topics[found.name] = _topic(found)
+        first = brokers[response.brokers[0].node_id]
+        cluster.orig_broker_id, cluster.orig_broker_name = first.id, str(first)
     return cluster
 
 
 def _topic(found: Any) -> TopicMetadata:
-    topic = TopicMetadata()
-    topic.topic, topic.error = found.name, _error(found.error_code)
-    for each in found.partitions:
-        partition = topic.partitions[each.partition_index] = PartitionMetadata()
-        partition.id, partition.leader = each.partition_index, each.leader_id
-        partition.replicas, partition.isrs = list(each.replica_nodes), list(each.isr_nodes)
-        partition.error = _error(each.error_code)
-    return topic
+    partitions = {
+        each.partition_index: PartitionMetadata(
+            each.partition_index,
+            each.leader_id,
+            list(each.replica_nodes),
+            list(each.isr_nodes),
+            _error(each.error_code),
+        )
+        for each in found.partitions
+    }
+    return TopicMetadata(found.name, partitions, _error(found.error_code))
 
 
 def cluster_id(admin: KafkaAdminClient, timeout: float) -> str:
@@ -171,15 +178,3 @@ def cluster_id(admin: KafkaAdminClient, timeout: float) -> str:
     if found is None:
         raise failure(KafkaError._TIMED_OUT, "Failed to retrieve cluster id: the broker has none")
     return found
-
-
-def _metadata(admin: KafkaAdminClient, topics: list[str] | None, timeout: float, prefix: str) -> Any:
-    from pykclient.admin.topics import all_metadata, topic_keys
-
-    keys = None if topics is None else topic_keys(topics)
-    try:
-        return admin._run(all_metadata("list_topics", keys), limit_ms(timeout))
-    except errors.KafkaTimeoutError as error:
-        raise failure(KafkaError._TRANSPORT, f"{prefix}: Local: Broker transport failure: {error}") from error
-    except errors.KafkaError as error:
-        raise failure(KafkaError._FAIL, f"{prefix}: {error}") from error

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykclient.confluent.kafka_error import KafkaError, KafkaException
-from pykclient.confluent.message import Message
-from pykclient.serde import SerializationError
-
-__all__ = [
-    "ConsumeError",
-    "KafkaError",
-    "KafkaException",
-    "KeyDeserializationError",
-    "KeySerializationError",
-    "Message",
-    "ProduceError",
-    "SerializationError",
-    "ValueDeserializationError",
-    "ValueSerializationError",
-]
+from pykclient.confluent.kafka_error import KafkaError as KafkaError, KafkaException as KafkaException
+from pykclient.confluent.message import Message as Message
+from pykclient.serde import SerializationError as SerializationError
 
 
 class _KafkaClientError(KafkaException):
@@ -50,27 +37,27 @@ class ConsumeError(_KafkaClientError):
     """A message that was not consumed; ``kafka_message`` is the message as it arrived."""
 
 
-def _shown(exception: Exception | None, message: Message[Any, Any] | None) -> str:
-    """Return an error's text with the place of the record."""
-    if message is None:
-        return str(exception)
-    return f"{exception} (the record at offset {message.offset()} of {message.topic()}-{message.partition()})"
+class _DeserializationError(ConsumeError, SerializationError):
+    _code: int
+
+    def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
+        text = str(exception)
+        if kafka_message is not None:
+            place = f"offset {kafka_message.offset()} of {kafka_message.topic()}-{kafka_message.partition()}"
+            text = f"{text} (the record at {place})"
+        super().__init__(KafkaError(self._code, text), exception, kafka_message)
 
 
-class KeyDeserializationError(ConsumeError, SerializationError):
+class KeyDeserializationError(_DeserializationError):
     """A key that the deserializer refused."""
 
-    def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
-        error = KafkaError(KafkaError._KEY_DESERIALIZATION, _shown(exception, kafka_message))
-        super().__init__(error, exception, kafka_message)
+    _code = KafkaError._KEY_DESERIALIZATION
 
 
-class ValueDeserializationError(ConsumeError, SerializationError):
+class ValueDeserializationError(_DeserializationError):
     """A value that the deserializer refused."""
 
-    def __init__(self, exception: Exception | None = None, kafka_message: Message[Any, Any] | None = None) -> None:
-        error = KafkaError(KafkaError._VALUE_DESERIALIZATION, _shown(exception, kafka_message))
-        super().__init__(error, exception, kafka_message)
+    _code = KafkaError._VALUE_DESERIALIZATION
 
 
 class ProduceError(_KafkaClientError):
@@ -80,15 +67,20 @@ class ProduceError(_KafkaClientError):
         super().__init__(kafka_error, exception)
 
 
-class KeySerializationError(ProduceError, SerializationError):
+class _SerializationError(ProduceError, SerializationError):
+    _code: int
+
+    def __init__(self, exception: Exception | None = None) -> None:
+        super().__init__(KafkaError(self._code, str(exception)), exception)
+
+
+class KeySerializationError(_SerializationError):
     """A key that the serializer refused."""
 
-    def __init__(self, exception: Exception | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._KEY_SERIALIZATION, str(exception)), exception)
+    _code = KafkaError._KEY_SERIALIZATION
 
 
-class ValueSerializationError(ProduceError, SerializationError):
+class ValueSerializationError(_SerializationError):
     """A value that the serializer refused."""
 
-    def __init__(self, exception: Exception | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._VALUE_SERIALIZATION, str(exception)), exception)
+    _code = KafkaError._VALUE_SERIALIZATION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import total_ordering
 from typing import Any
 
 from pykclient import errors
@@ -12,6 +13,7 @@ from pykclient.serde import KafkaException as KafkaException
 _Codes: Any = type("_Codes", (), {name: code for code, name, _ in ERRORS})
 
 
+@total_ordering
 class KafkaError(_Codes):  # type: ignore[misc]
     """An error or event: a code of librdkafka with a text.
 
@@ -78,18 +80,6 @@ class KafkaError(_Codes):  # type: ignore[misc]
         code = _code_of(other)
         return NotImplemented if code is None else self._code < code
 
-    def __le__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code <= code
-
-    def __gt__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code > code
-
-    def __ge__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code >= code
-
     def __reduce__(self) -> tuple[Any, ...]:
         return KafkaError, (self._code, self._text, self._fatal, self._retriable, self._txn_requires_abort)
 
@@ -108,8 +98,8 @@ def _code_of(other: object) -> int | None:
     return other if isinstance(other, int) else None
 
 
-#: Codes of errors that no broker reported, by class; the first that matches counts.
-_LOCAL: tuple[tuple[type[BaseException], int], ...] = (
+#: The codes of errors by class; the first that matches counts. None: the code that a broker has reported.
+_CODES: tuple[tuple[type[BaseException], int | None], ...] = (
     (errors.RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
     (errors.BufferExhaustedError, KafkaError._QUEUE_FULL),
     (errors.SaslAuthenticationError, KafkaError._AUTHENTICATION),
@@ -119,9 +109,7 @@ _LOCAL: tuple[tuple[type[BaseException], int], ...] = (
     (errors.LogTruncationError, KafkaError._LOG_TRUNCATION),
     (errors.CommitFailedError, KafkaError.ILLEGAL_GENERATION),
     (errors.TransactionAbortedError, KafkaError._PURGE_QUEUE),
-)
-
-_LOCAL_LAST: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.BrokerError, None),
     (errors.KafkaTimeoutError, KafkaError._TIMED_OUT),
     (errors.DisconnectError, KafkaError._TRANSPORT),
     (errors.ConfigError, KafkaError._INVALID_ARG),
@@ -136,15 +124,9 @@ _FATAL = (errors.ProducerFencedError, errors.FencedInstanceIdError)
 
 def code_of(error: BaseException) -> int:
     """Return librdkafka's code for an error of this package."""
-    for cls, code in _LOCAL:
-        if isinstance(error, cls):
-            return code
-    if isinstance(error, errors.BrokerError):
-        return int(error.code)
-    for cls, code in _LOCAL_LAST:
-        if isinstance(error, cls):
-            return code
-    return int(KafkaError._FAIL)
+    code: Any = next((code for cls, code in _CODES if isinstance(error, cls)), KafkaError._FAIL)
+    found: Any = error
+    return int(found.code if code is None else code)
 
 
 def error_of(error: BaseException, code: int | None = None, prefix: str = "") -> KafkaError:

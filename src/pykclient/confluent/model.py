@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, overload
 
@@ -71,14 +72,14 @@ class TopicCollection:
         self.topic_names = topic_names
 
 
+@dataclass(eq=False, repr=False)
 class TopicPartitionInfo:
     """A partition: its leader, its replicas and its in-sync replicas."""
 
-    def __init__(self, id: int, leader: Node, replicas: list[Node], isr: list[Node]) -> None:
-        self.id = id
-        self.leader = leader
-        self.replicas = replicas
-        self.isr = isr
+    id: int
+    leader: Node
+    replicas: list[Node]
+    isr: list[Node]
 
 
 class IsolationLevel(OrderedEnum):
@@ -149,13 +150,13 @@ class Messages:
         return f"Messages({self._records!r})"
 
 
+@dataclass(eq=False, repr=False)
 class ThrottleEvent:
     """A request that a broker delayed: the broker's name and id, and the time in seconds."""
 
-    def __init__(self, broker_name: str, broker_id: int, throttle_time: float) -> None:
-        self.broker_name = broker_name
-        self.broker_id = broker_id
-        self.throttle_time = throttle_time
+    broker_name: str
+    broker_id: int
+    throttle_time: float
 
     def __str__(self) -> str:
         return f"{self.broker_name}/{self.broker_id} throttled for {int(self.throttle_time * 1000)} ms"
