@@ -19,18 +19,21 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from pykclient.confluent.consumer import Consumer
-from pykclient.confluent.error import (
-    ConsumeError,
-    KeyDeserializationError,
-    KeySerializationError,
-    ValueDeserializationError,
-    ValueSerializationError,
-)
+from pykclient.confluent.error import ConsumeError
 from pykclient.confluent.events import deadline_of, monotonic, remaining
 from pykclient.confluent.kafka_error import KafkaError, KafkaException
 from pykclient.confluent.message import PRODUCER_CLOSED, UNABLE_TO_PRODUCE, Message
 from pykclient.confluent.producer import Producer
-from pykclient.confluent.serializing import CLUSTER_ID_S, Serdes, raise_first, serde_steps
+from pykclient.confluent.serializing import (
+    CLUSTER_ID_S,
+    DAMAGED,
+    FIELDS,
+    REFUSED,
+    Serdes,
+    offer_cluster_id,
+    raise_first,
+    serde_steps,
+)
 from pykclient.pacing import Pace, PacedCoroutines
 from pykclient.serde import MessageField, SerializationContext
 
@@ -65,13 +68,35 @@ def _forwarded(
     return call
 
 
+class _AIOClient(PacedCoroutines):
+    """What the clients for asyncio have in common."""
+
+    async def close(self) -> None:
+        """Release all resources."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _with_callbacks(conf: dict[str, Any], wrapped: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a configuration in whose callbacks, which may be coroutine functions, are those that ``wrapped`` makes."""
+    callbacks = {name: wrapped(conf[name]) for name in _CALLBACKS if callable(conf.get(name))}
+    return {**conf, **callbacks}
+
+
 class _NotBlockingProducer(Producer):
     """A producer whose ``produce`` does not wait for memory, as it runs on the event loop."""
 
     _block_ms = 0
 
 
-class AIOProducer(PacedCoroutines, unpaced={"produce"}):
+class AIOProducer(_AIOClient, unpaced={"produce"}):
     """A producer for asyncio: ``produce`` returns a future of the delivered message.
 
     Create it on the event loop, with a dict of librdkafka's properties. The callbacks in it may be coroutine functions.
@@ -94,10 +119,7 @@ class AIOProducer(PacedCoroutines, unpaced={"produce"}):
             RuntimeError: no event loop runs.
         """
         self._loop = asyncio.get_running_loop()
-        conf = dict(producer_conf)
-        for name in _CALLBACKS:
-            if callable(conf.get(name)):
-                conf[name] = partial(self._start_callback, conf[name])
+        conf = _with_callbacks(producer_conf, lambda callback: partial(self._start_callback, callback))
         # Every delivery resolves a future, so every delivery must be reported.
         conf.pop("delivery.report.only.error", None)
         self._producer = _NotBlockingProducer(conf)
@@ -117,14 +139,6 @@ class AIOProducer(PacedCoroutines, unpaced={"produce"}):
         self._ticker: asyncio.TimerHandle | None = None
         self._producer.events.listener = self._wake
         self._tick()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __len__(self) -> int:
         return 0 if self._is_closed else len(self._producer)
@@ -417,7 +431,7 @@ class _Mailbox:
 _mailbox: ContextVar[_Mailbox | None] = ContextVar("pykclient_confluent_mailbox", default=None)
 
 
-class AIOConsumer(PacedCoroutines):
+class AIOConsumer(_AIOClient):
     """A consumer for asyncio: each method of Consumer as a coroutine.
 
     Create it on the event loop, with a dict of librdkafka's properties. The callbacks in it and those of ``subscribe``
@@ -436,25 +450,13 @@ class AIOConsumer(PacedCoroutines):
         if executor is None and max_workers < 1:
             raise ValueError("max_workers must be at least 1")
         self._loop = asyncio.get_running_loop()
-        conf = dict(consumer_conf)
-        for name in _CALLBACKS:
-            if callable(conf.get(name)):
-                conf[name] = self._wrapped(conf[name])
-        self._consumer = Consumer(conf)
+        self._consumer = Consumer(_with_callbacks(consumer_conf, self._wrapped))
         self._owns_executor = executor is None
         self.executor = executor or ThreadPoolExecutor(max_workers, "pykclient aio consumer")
         self._pace = Pace()
         self._closed = False
         self._lock = asyncio.Lock()  # held by the call that the executor makes
         self._abandoned: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -672,40 +674,60 @@ async def _close_serdes(serdes: list[Any]) -> None:
     raise_first(errors)
 
 
-def _offer_cluster_id(client: AIOProducer | AIOConsumer, serdes: Serdes) -> None:
-    resolver = _SharedClusterId(client.cluster_id)
-    for serde in (serdes.key, serdes.value):
-        offer = getattr(serde, "set_async_cluster_id_resolver", None)
-        if callable(offer):
-            offer(resolver)
+class _Converting:
+    """What a client that converts has beside the client below it: the serdes that its configuration names."""
+
+    _serde: str
+    _serdes: Serdes
+    cluster_id: Callable[..., Coroutine[Any, Any, str]]
+
+    def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
+        self._conf, self._kwargs = conf, kwargs
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._opened().__await__()
+
+    async def _opened(self) -> Self:
+        self._serdes = serdes = await _serdes_of(self._conf, self._serde)
+        try:
+            super().__init__(serdes.conf, **self._kwargs)  # type: ignore[call-arg]  # of the client below
+        except BaseException:
+            with suppress(Exception):  # the first error is raised
+                await _close_serdes(serdes.built)
+            raise
+        offer_cluster_id(serdes, "set_async_cluster_id_resolver", _SharedClusterId(self.cluster_id))
+        return self
+
+    async def close(self) -> None:
+        """Close the client, then the serdes that it has built."""
+        await super().close()  # type: ignore[misc]  # of the client below
+        serdes, self._serdes = self._serdes, self._serdes._replace(built=[])
+        await _close_serdes(serdes.built)
 
 
-class AsyncSerializingProducer(AIOProducer, Generic[K, V], unpaced={"produce"}):
+async def _converted(
+    serdes: Serdes, refusals: tuple[Callable[..., Exception], ...], topic: str, headers: Any, pair: Any, *about: Any
+) -> list[Any]:
+    """Return the key and value in ``pair``, converted. ``refusals`` make the errors of these, also of ``about``."""
+    context = SerializationContext(topic, MessageField.KEY, headers)
+    found = []
+    for field, serde, refusal, given in zip(FIELDS, serdes[:2], refusals, pair, strict=True):
+        context.field = field
+        try:
+            found.append(given if serde is None else await _awaited(serde(given, context)))
+        except Exception as error:
+            raise refusal(error, *about) from error
+    return found
+
+
+class AsyncSerializingProducer(_Converting, AIOProducer, Generic[K, V], unpaced={"produce"}):
     """An AIOProducer whose ``produce`` serializes keys and values. Create it with ``await``.
 
     The configuration has ``key.serializer`` and ``value.serializer``, or their builders; each of them may be a
     coroutine function. A serializer that is no coroutine function runs on the event loop.
     """
 
-    def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
-        self._conf, self._kwargs = conf, kwargs
-        self._built: list[Any] = []
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._opened().__await__()
-
-    async def _opened(self) -> Self:
-        serdes = await _serdes_of(self._conf, "serializer")
-        self._built = serdes.built
-        self._key_serializer, self._value_serializer = serdes.key, serdes.value
-        try:
-            super().__init__(serdes.conf, **self._kwargs)
-        except BaseException:
-            with suppress(Exception):  # the first error is raised
-                await _close_serdes(self._built)
-            raise
-        _offer_cluster_id(self, serdes)
-        return self
+    _serde = "serializer"
 
     async def produce(  # type: ignore[override]
         self,
@@ -728,55 +750,18 @@ class AsyncSerializingProducer(AIOProducer, Generic[K, V], unpaced={"produce"}):
             await self._refuse()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-        key_bytes: Any = key
-        value_bytes: Any = value
-        context = SerializationContext(topic, MessageField.KEY, headers)
-        if self._key_serializer is not None:
-            try:
-                key_bytes = await _awaited(self._key_serializer(key, context))
-            except Exception as error:
-                raise KeySerializationError(error) from error
-        context.field = MessageField.VALUE
-        if self._value_serializer is not None:
-            try:
-                value_bytes = await _awaited(self._value_serializer(value, context))
-            except Exception as error:
-                raise ValueSerializationError(error) from error
-        return await super().produce(topic, value_bytes, key_bytes, partition, timestamp, headers)
-
-    async def close(self) -> None:
-        """Close the producer, then the serializers that it has built."""
-        await super().close()
-        built, self._built = self._built, []
-        await _close_serdes(built)
+        made_key, made_value = await _converted(self._serdes, REFUSED, topic, headers, (key, value))
+        return await super().produce(topic, made_value, made_key, partition, timestamp, headers)
 
 
-class AsyncDeserializingConsumer(AIOConsumer, Generic[K, V]):
+class AsyncDeserializingConsumer(_Converting, AIOConsumer, Generic[K, V]):
     """An AIOConsumer that deserializes keys and values. Create it with ``await``.
 
     The configuration has ``key.deserializer`` and ``value.deserializer``, or their builders; each of them may be a
     coroutine function. A deserializer that is no coroutine function runs on the event loop.
     """
 
-    def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
-        self._conf, self._kwargs = conf, kwargs
-        self._built: list[Any] = []
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._opened().__await__()
-
-    async def _opened(self) -> Self:
-        serdes = await _serdes_of(self._conf, "deserializer")
-        self._built = serdes.built
-        self._key_deserializer, self._value_deserializer = serdes.key, serdes.value
-        try:
-            super().__init__(serdes.conf, **self._kwargs)
-        except BaseException:
-            with suppress(Exception):  # the first error is raised
-                await _close_serdes(self._built)
-            raise
-        _offer_cluster_id(self, serdes)
-        return self
+    _serde = "deserializer"
 
     async def poll(self, timeout: float = -1) -> Message[K, V] | None:
         """Return a message with its key and value deserialized, or None.
@@ -806,25 +791,8 @@ class AsyncDeserializingConsumer(AIOConsumer, Generic[K, V]):
         return [each if each.error() is not None else await self._deserialized(each) for each in messages]
 
     async def _deserialized(self, message: Message[Any, Any]) -> Message[K, V]:
-        context = SerializationContext(message.topic() or "", MessageField.KEY, message.headers())
-        key, value = message.key(), message.value()
-        if self._key_deserializer is not None:
-            try:
-                key = await _awaited(self._key_deserializer(key, context))
-            except Exception as raised:
-                raise KeyDeserializationError(raised, message) from raised
-        context.field = MessageField.VALUE
-        if self._value_deserializer is not None:
-            try:
-                value = await _awaited(self._value_deserializer(value, context))
-            except Exception as raised:
-                raise ValueDeserializationError(raised, message) from raised
+        pair = (message.key(), message.value())
+        key, value = await _converted(self._serdes, DAMAGED, message.topic() or "", message.headers(), pair, message)
         message.set_key(key)
         message.set_value(value)
         return message
-
-    async def close(self) -> None:
-        """Close the consumer, then the deserializers that it has built."""
-        await super().close()
-        built, self._built = self._built, []
-        await _close_serdes(built)

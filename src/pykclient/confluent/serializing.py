@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pykclient.confluent.client import Client
 from pykclient.confluent.consumer import Consumer
 from pykclient.confluent.error import (
     ConsumeError,
@@ -153,31 +154,65 @@ class SharedClusterId:
         return found
 
 
-def _offer_cluster_id(client: Any, serdes: Serdes) -> None:
-    resolver = SharedClusterId(client.cluster_id)
+class _Converting(Client):
+    """What a client that converts has beside the client below it: the serdes that its configuration names."""
+
+    _serde: str
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        self._serdes = serdes_of(conf, self._serde)
+        try:
+            super().__init__(self._serdes.conf)  # type: ignore[arg-type]  # of the client below
+            offer_cluster_id(self._serdes, "set_cluster_id_resolver", SharedClusterId(self.cluster_id))
+        except BaseException:
+            close_serdes(self._serdes.built)
+            raise
+
+    def close(self) -> Any:
+        """Close the client, then the serdes that it has built."""
+        result = super().close()
+        serdes, self._serdes = self._serdes, self._serdes._replace(built=[])
+        close_serdes(serdes.built)
+        return result
+
+
+def offer_cluster_id(serdes: Serdes, name: str, resolver: Any) -> None:
+    """Give what asks for the cluster's id to the serdes that have the method ``name``."""
     for serde in (serdes.key, serdes.value):
-        offer = getattr(serde, "set_cluster_id_resolver", None)
+        offer = getattr(serde, name, None)
         if callable(offer):
             offer(resolver)
 
 
-class SerializingProducer(Producer, Generic[K, V]):
+#: The fields that serdes convert, in order, and the errors for those that a serializer or deserializer refuses.
+FIELDS = (MessageField.KEY, MessageField.VALUE)
+REFUSED = (KeySerializationError, ValueSerializationError)
+DAMAGED = (KeyDeserializationError, ValueDeserializationError)
+
+
+def _converted(
+    serdes: Serdes, refusals: tuple[Callable[..., Exception], ...], topic: str, headers: Any, pair: Any, *about: Any
+) -> list[Any]:
+    """Return the key and value in ``pair``, converted. ``refusals`` make the errors of these, also of ``about``."""
+    context = SerializationContext(topic, MessageField.KEY, headers)
+    found = []
+    for field, serde, refusal, given in zip(FIELDS, serdes[:2], refusals, pair, strict=True):
+        context.field = field
+        try:
+            found.append(given if serde is None else serde(given, context))
+        except Exception as error:
+            raise refusal(error, *about) from error
+    return found
+
+
+class SerializingProducer(_Converting, Producer, Generic[K, V]):
     """A producer whose ``produce`` serializes keys and values.
 
     The configuration has ``key.serializer`` and ``value.serializer``, which are called with the object and a
     SerializationContext, or ``key.serializer.builder`` and ``value.serializer.builder``.
     """
 
-    def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = serdes_of(conf, "serializer")
-        self._built = serdes.built
-        self._key_serializer, self._value_serializer = serdes.key, serdes.value
-        try:
-            super().__init__(serdes.conf)
-            _offer_cluster_id(self, serdes)
-        except BaseException:
-            close_serdes(self._built)
-            raise
+    _serde = "serializer"
 
     def produce(  # type: ignore[override]
         self,
@@ -202,55 +237,18 @@ class SerializingProducer(Producer, Generic[K, V]):
         self.ensure_open()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-        key_bytes: Any = key
-        value_bytes: Any = value
-        context = SerializationContext(topic, MessageField.KEY, headers)
-        if self._key_serializer is not None:
-            try:
-                key_bytes = self._key_serializer(key, context)
-            except Exception as error:
-                raise KeySerializationError(error) from error
-        context.field = MessageField.VALUE
-        if self._value_serializer is not None:
-            try:
-                value_bytes = self._value_serializer(value, context)
-            except Exception as error:
-                raise ValueSerializationError(error) from error
-        super().produce(
-            topic,
-            value_bytes,
-            key_bytes,
-            headers=headers,
-            partition=partition,
-            timestamp=timestamp,
-            on_delivery=on_delivery,
-        )
-
-    def close(self) -> bool:
-        """Close the producer, then the serializers that it has built."""
-        result = super().close()
-        built, self._built = self._built, []
-        close_serdes(built)
-        return result
+        made_key, made_value = _converted(self._serdes, REFUSED, topic, headers, (key, value))
+        super().produce(topic, made_value, made_key, partition, None, on_delivery, timestamp, headers)
 
 
-class DeserializingConsumer(Consumer, Generic[K, V]):
+class DeserializingConsumer(_Converting, Consumer, Generic[K, V]):
     """A consumer whose ``poll`` deserializes keys and values.
 
     The configuration has ``key.deserializer`` and ``value.deserializer``, which are called with the bytes and a
     SerializationContext, or ``key.deserializer.builder`` and ``value.deserializer.builder``.
     """
 
-    def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = serdes_of(conf, "deserializer")
-        self._built = serdes.built
-        self._key_deserializer, self._value_deserializer = serdes.key, serdes.value
-        try:
-            super().__init__(serdes.conf)
-            _offer_cluster_id(self, serdes)
-        except BaseException:
-            close_serdes(self._built)
-            raise
+    _serde = "deserializer"
 
     def poll(self, timeout: float = -1) -> Message[K, V] | None:  # type: ignore[override]
         """Return a message with its key and value deserialized, or None.
@@ -267,19 +265,8 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         error = message.error()
         if error is not None:
             raise ConsumeError(error, kafka_message=message)
-        context = SerializationContext(message.topic() or "", MessageField.KEY, message.headers())
-        key, value = message.key(), message.value()
-        if self._key_deserializer is not None:
-            try:
-                key = self._key_deserializer(key, context)
-            except Exception as raised:
-                raise KeyDeserializationError(raised, message) from raised
-        context.field = MessageField.VALUE
-        if self._value_deserializer is not None:
-            try:
-                value = self._value_deserializer(value, context)
-            except Exception as raised:
-                raise ValueDeserializationError(raised, message) from raised
+        pair = (message.key(), message.value())
+        key, value = _converted(self._serdes, DAMAGED, message.topic() or "", message.headers(), pair, message)
         message.set_key(key)
         message.set_value(value)
         return message
@@ -287,9 +274,3 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[K, V]]:  # type: ignore[override]
         """Raise NotImplementedError: use ``poll``."""
         raise NotImplementedError
-
-    def close(self) -> None:
-        """Close the consumer, then the deserializers that it has built."""
-        super().close()
-        built, self._built = self._built, []
-        close_serdes(built)
