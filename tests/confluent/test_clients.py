@@ -249,7 +249,10 @@ def test_token_callback_is_called_without_poll_and_over_tls() -> None:
         with Producer(conf) as producer:
             producer.produce("t", "1")
             assert producer.flush(_PATIENCE_S) == 0
-    assert configs[0] == "x=y"
+        for client in (AdminClient(conf), ShareConsumer({**conf, "group.id": "g"})):
+            with client:
+                assert "t" in client.list_topics(timeout=_PATIENCE_S).topics
+    assert set(configs) == {"x=y"}
 
 
 def test_constructor_gets_the_first_token_or_fails() -> None:

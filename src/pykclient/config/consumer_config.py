@@ -304,7 +304,7 @@ def _is_instance_id(text: str) -> bool:
 
 _GROUP_CONFIG = "it is a setting of the group on the brokers"
 #: The keys that share consumers do not have, and what to do instead.
-_NOT_IN_SHARE_GROUPS = {
+NOT_IN_SHARE_GROUPS = {
     "auto.offset.reset": f"{_GROUP_CONFIG} (share.auto.offset.reset)",
     "enable.auto.commit": "records are acknowledged one by one (share.acknowledgement.mode)",
     "group.instance.id": "share groups have no static members",
@@ -330,7 +330,7 @@ class ShareConsumerConfig(ConsumerConfig):
     DEFINITION: ClassVar[ConfigDef] = ConsumerConfig.DEFINITION
 
     def _post_process(self, values: dict[str, Any]) -> None:
-        for name, instead in _NOT_IN_SHARE_GROUPS.items():
+        for name, instead in NOT_IN_SHARE_GROUPS.items():
             if self.is_set(name):
                 raise ConfigError(f"{name} cannot be set for a KafkaShareConsumer: {instead}", key=name)
         super()._post_process(values)

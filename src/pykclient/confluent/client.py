@@ -83,6 +83,8 @@ class Client:
         self._next_look = self.started
         self._is_down = False
         self._reported = ""
+        #: What a callback has raised, for the end of the call that it runs in.
+        self._raised: BaseException | None = None
         self.looks = self._error_cb is not None or bool(self._stats_interval_s)
         if configuration.logger is not None:
             self._handler = _LogEvents(self, configuration.logger, configuration.text("client.id"))
@@ -163,6 +165,11 @@ class Client:
         if callback is not None:
             callback(error)
 
+    def _raise_callback_error(self) -> None:
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
+
     # --- queries ---------------------------------------------------------------------------------------------------
 
     def admin(self) -> KafkaAdminClient:
@@ -170,13 +177,8 @@ class Client:
         if self._admin is None:
             from pykclient.admin.kafka_admin_client import KafkaAdminClient
 
-            settings = _admin_settings(self.configuration, self.callbacks())
-            self._admin = built(KafkaAdminClient, settings, "Failed to create admin client: ")
+            self._admin = built(KafkaAdminClient, self.configuration.common(), "Failed to create admin client: ")
         return self._admin
-
-    def callbacks(self) -> dict[str, Callable[..., Any]]:
-        """Return the callbacks of the configuration."""
-        return self.configuration.callbacks
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the metadata of ``topic`` (default: of all topics) and of the brokers.
@@ -311,10 +313,3 @@ def built(make: Callable[..., T], settings: dict[str, Any], prefix: str) -> T:
 
 def _by_argument(settings: dict[str, Any]) -> dict[str, Any]:
     return {name.replace(".", "_"): value for name, value in settings.items()}
-
-
-def _admin_settings(configuration: Configuration, callbacks: dict[str, Callable[..., Any]]) -> dict[str, Any]:
-    settings = configuration.common()
-    if "oauth_cb" in callbacks:
-        settings["sasl.oauth.token.provider"] = callbacks["oauth_cb"]
-    return settings

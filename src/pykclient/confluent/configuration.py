@@ -48,30 +48,8 @@ _SPECIAL = {
     ADMIN: (),
 }
 
-#: librdkafka's properties that its C interface sets with a function of its own.
-_BY_FUNCTION = frozenset(
-    (
-        "background_event_cb",
-        "closesocket_cb",
-        "connect_cb",
-        "consume_cb",
-        "default_topic_conf",
-        "dr_cb",
-        "dr_msg_cb",
-        "interceptors",
-        "log_cb",
-        "msg_order_cmp",
-        "oauthbearer_token_refresh_cb",
-        "offset_commit_cb",
-        "opaque",
-        "open_cb",
-        "partitioner_cb",
-        "rebalance_cb",
-        "resolve_cb",
-        "socket_cb",
-        "ssl.certificate.verify_cb",
-    )
-)
+#: librdkafka's properties that its C interface sets with a function of its own, beside the callbacks.
+_BY_FUNCTION = frozenset(("default_topic_conf", "interceptors", "msg_order_cmp", "opaque"))
 _NOT_SETTABLE = frozenset(("ssl_key", "ssl_certificate", "ssl_ca"))
 
 _SETS = frozenset(("builtin.features", "debug"))
@@ -162,9 +140,7 @@ class Configuration:
     def value(self, name: str) -> Any:
         """Return the value: an int, a bool or a str, as the property's type is; None if there is none."""
         canonical = _CANONICAL.get(name, name)
-        if canonical in self._values:
-            return self._values[canonical]
-        return _parsed(canonical, SETTINGS[canonical].default) if SETTINGS[canonical].default else None
+        return self._values[canonical] if canonical in self._values else _default(canonical)
 
     def text(self, name: str) -> str:
         """Return the value of a property of text, "" if there is none."""
@@ -214,7 +190,7 @@ class Configuration:
         setting = SETTINGS.get(name)
         if setting is None:
             raise failure(KafkaError._INVALID_ARG, f'No such configuration property: "{name}"')
-        if name in _BY_FUNCTION:
+        if name in _BY_FUNCTION or name.endswith("_cb"):
             raise failure(
                 KafkaError._INVALID_ARG, f'Property "{name}" must be set through dedicated .._set_..() function'
             )
@@ -326,9 +302,7 @@ class Configuration:
             "client.id": self.text("client.id"),
             "security.protocol": self.text("security.protocol").upper(),
             "reconnect.backoff.ms": self.number("reconnect.backoff.ms"),
-            "reconnect.backoff.max.ms": max(
-                self.number("reconnect.backoff.ms"), self.number("reconnect.backoff.max.ms")
-            ),
+            "reconnect.backoff.max.ms": max(map(self.number, ("reconnect.backoff.ms", "reconnect.backoff.max.ms"))),
             "retry.backoff.ms": self.number("retry.backoff.ms"),
             "retry.backoff.max.ms": max(self.number("retry.backoff.ms"), self.number("retry.backoff.max.ms")),
             "receive.message.max.bytes": self.number("receive.message.max.bytes"),
@@ -339,9 +313,11 @@ class Configuration:
         }
         if settings["metadata.max.age.ms"] < 0:
             settings["metadata.max.age.ms"] = self.number("metadata.max.age.ms")
-        for name in ("client.rack",):
-            if self.is_set(name) and self.kind == CONSUMER:
-                settings[name] = self.text(name)
+        if "oauth_cb" in self.callbacks:
+            settings["sasl.oauth.token.provider"] = self.callbacks["oauth_cb"]
+            settings["sasl.oauthbearer.config"] = self.text("sasl.oauthbearer.config")
+        if self.is_set("client.rack") and self.kind == CONSUMER:
+            settings["client.rack"] = self.text("client.rack")
         for theirs, ours in (
             ("socket.send.buffer.bytes", "send.buffer.bytes"),
             ("socket.receive.buffer.bytes", "receive.buffer.bytes"),
@@ -354,9 +330,8 @@ class Configuration:
         if self.is_set("client.dns.lookup"):
             settings["client.dns.lookup"] = self.text("client.dns.lookup")
         if self.is_set("metadata.recovery.rebootstrap.trigger.ms"):
-            settings["metadata.recovery.rebootstrap.trigger.ms"] = self.number(
-                "metadata.recovery.rebootstrap.trigger.ms"
-            )
+            rebootstrap_ms = self.number("metadata.recovery.rebootstrap.trigger.ms")
+            settings["metadata.recovery.rebootstrap.trigger.ms"] = rebootstrap_ms
         self._security(settings)
         return settings
 
@@ -406,7 +381,7 @@ class Configuration:
 
     def _oauth(self, settings: dict[str, Any]) -> None:
         if "oauth_cb" in self.callbacks:
-            return  # the client sets the provider, as it counts the calls
+            return  # whose tokens are used
         if self.text("sasl.oauthbearer.method") == "oidc":
             for name, setting in SETTINGS.items():
                 ours = setting.note

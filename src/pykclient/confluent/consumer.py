@@ -70,18 +70,15 @@ class _Listener(ConsumerRebalanceListener):
         self._find = weakref.ref(consumer)
 
     def on_partitions_assigned(self, assigned: set[Native]) -> None:
-        consumer = self._find()
-        if consumer is not None:
+        if (consumer := self._find()) is not None:
             consumer.on_assigned(assigned)
 
     def on_partitions_revoked(self, revoked: set[Native]) -> None:
-        consumer = self._find()
-        if consumer is not None:
+        if (consumer := self._find()) is not None:
             consumer.on_revoked(revoked, lost=False)
 
     def on_partitions_lost(self, lost: set[Native]) -> None:
-        consumer = self._find()
-        if consumer is not None:
+        if (consumer := self._find()) is not None:
             consumer.on_revoked(lost, lost=True)
 
 
@@ -109,9 +106,6 @@ class Consumer(ConsumingState, Client):
         self._hand = Lock()
         super().__init__(configuration)
         settings = configuration.native()
-        if "oauth_cb" in configuration.callbacks:
-            settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
-            settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
         settings["max.poll.records"] = _CHUNK
         self._inner = built(KafkaConsumer[Any, Any], settings, "Failed to create consumer: ")
         self._stores = configuration.flag("enable.auto.offset.store")
@@ -158,8 +152,9 @@ class Consumer(ConsumingState, Client):
         #: ``on_assign`` has not decided yet.
         self._starts: dict[Native, int] = {}
         self._undecided: set[Native] = set()
+        #: What is known of partitions, for as long as this consumer has them.
+        self._tables: Any = (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts)
         self._in_callback = False
-        self._raised: BaseException | None = None
         now_ms = monotonic_ms()
         self._last_poll_ms = now_ms
         self._next_tend_ms = now_ms
@@ -322,24 +317,11 @@ class Consumer(ConsumingState, Client):
             KafkaException: an offset is invalid, a partition is there twice, or the group's assignor is cooperative.
             RuntimeError: the consumer is closed.
         """
-        inner = self.inner()
-        wanted = _checked(partitions)
-        natives = [_native(each) for each in wanted]
-        if len(set(natives)) < len(natives) or any(not _is_start(each.offset) for each in wanted):
-            raise failure(KafkaError._INVALID_ARG, "Failed to set assignment: Local: Invalid argument or configuration")
-        self._change()
-        if self._subscribed:
-            self._check_protocol(inner, True, "Failed to set assignment: Local: Erroneous state")
-            self._accept(inner, wanted, set(natives))
-            return
-        self._settle()
-        self._call(inner.unsubscribe)
-        self._drop_all()
-        if natives:
-            self._call(lambda: inner.assign(natives), prefix="Failed to set assignment: ")
-        self._assigned = set(natives)
-        self._pause_again(inner, self._assigned)
-        self._seek_all(inner, wanted)
+        self.inner()
+        wanted, prefix = _checked(partitions), "Failed to set assignment: "
+        if len(set(map(_native, wanted))) < len(wanted) or any(not _is_start(each.offset) for each in wanted):
+            raise failure(KafkaError._INVALID_ARG, f"{prefix}Local: Invalid argument or configuration")
+        self._assign(wanted, prefix)
 
     @in_turn
     def unassign(self, *_: Any) -> None:
@@ -348,16 +330,25 @@ class Consumer(ConsumingState, Client):
         Raises:
             RuntimeError: the consumer is closed.
         """
+        self._assign([], "Failed to remove assignment: ")
+
+    def _assign(self, wanted: list[TopicPartition], prefix: str) -> None:
+        """Read exactly these partitions. ``prefix`` begins the texts of errors."""
         inner = self.inner()
+        natives = [_native(each) for each in wanted]
         self._change()
         if self._subscribed:
-            self._check_protocol(inner, True, "Failed to remove assignment: Local: Erroneous state")
-            self._accept(inner, [], set())
+            self._check_protocol(inner, True, f"{prefix}Local: Erroneous state")
+            self._accept(inner, wanted, set(natives))
             return
         self._settle()
         self._call(inner.unsubscribe)
-        self._assigned = set()
         self._drop_all()
+        if natives:
+            self._call(lambda: inner.assign(natives), prefix=prefix)
+        self._assigned = set(natives)
+        self._pause_again(inner, self._assigned)
+        self._seek_all(inner, wanted)
 
     @in_turn
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -370,7 +361,7 @@ class Consumer(ConsumingState, Client):
         """
         inner = self.inner()
         wanted = _checked(partitions)
-        natives = {_native(each) for each in wanted}
+        natives = set(map(_native, wanted))
         self._change()
         if self._subscribed:
             self._check_protocol(inner, False, _EAGER_ONLY)
@@ -452,8 +443,7 @@ class Consumer(ConsumingState, Client):
     def _seek(self, inner: KafkaConsumer[Any, Any], target: TopicPartition) -> None:
         native, offset, reset = _native(target), target.offset, inner.config["auto.offset.reset"]
         if offset >= 0:
-            epoch = -1 if target.leader_epoch is None else target.leader_epoch
-            place = OffsetAndMetadata(offset, "", epoch)
+            place = OffsetAndMetadata(offset, "", _epoch(target.leader_epoch))
             self._call(lambda: inner.seek(native, place))
         elif offset == OFFSET_BEGINNING or (offset == OFFSET_INVALID and reset == "earliest"):
             self._call(lambda: inner.seek_to_beginning(native))
@@ -760,8 +750,7 @@ class Consumer(ConsumingState, Client):
             return
         at = self._at
         last = self._records[at - 1]
-        epoch = -1 if last.leader_epoch is None else last.leader_epoch
-        place = self._positions[native] = OffsetAndMetadata(last.offset + 1, "", epoch)
+        place = self._positions[native] = OffsetAndMetadata(last.offset + 1, "", _epoch(last.leader_epoch))
         if self._stores:
             self._stored[native] = place
         self._settled_at = at
@@ -796,7 +785,7 @@ class Consumer(ConsumingState, Client):
     def _forget(self, partitions: set[Native]) -> None:
         """Drop all that is known of partitions that this consumer no longer has."""
         self._drop(partitions)
-        for table in (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts):
+        for table in self._tables:
             for native in partitions:
                 table.pop(native, None)
         self._failed -= partitions
@@ -809,7 +798,7 @@ class Consumer(ConsumingState, Client):
 
     def _drop_all(self) -> None:
         self._drop_buffered()
-        for table in (self._positions, self._stored, self._committed, self._eof, self._tickets, self._starts):
+        for table in self._tables:
             table.clear()
         self._failed.clear()
         self._errors.clear()
@@ -828,8 +817,7 @@ class Consumer(ConsumingState, Client):
             RuntimeError: the consumer is closed.
         """
         self.inner()
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
+        _check_exclusive(message, offsets)
         if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
         wanted = _checked(offsets) if message is None else [_after(message, "store")]
@@ -867,8 +855,7 @@ class Consumer(ConsumingState, Client):
             asynchronous = bool(kwargs.pop("async"))
         if kwargs:
             raise TypeError(f"{next(iter(kwargs))!r} is an invalid keyword argument for commit()")
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
+        _check_exclusive(message, offsets)
         if offsets is not None:
             places = {_native(each): _place(each) for each in _checked(offsets) if each.offset >= 0}
         elif message is not None:
@@ -919,15 +906,7 @@ class Consumer(ConsumingState, Client):
         found = self._call(
             lambda: inner.committed(natives, timeout_ms=limit_ms(timeout)), prefix="Failed to get committed offsets: "
         )
-        result = []
-        for each in wanted:
-            place = found.get(_native(each))
-            made = TopicPartition(each.topic, each.partition)
-            if place is not None:
-                made.offset, made.metadata = place.offset, metadata_of(place.metadata)
-                made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
-            result.append(made)
-        return result
+        return [_shown_place(native, found.get(native) or _NOWHERE) for native in natives]
 
     @in_turn
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -938,11 +917,8 @@ class Consumer(ConsumingState, Client):
         """
         self.inner()
         self._settle()
-        found = []
-        for each in _checked(partitions):
-            place = self._positions.get(_native(each), _NOWHERE)
-            found.append(TopicPartition(each.topic, each.partition, place.offset, leader_epoch=place.leader_epoch))
-        return found
+        natives = map(_native, _checked(partitions))
+        return [_shown_place(native, self._positions.get(native, _NOWHERE)) for native in natives]
 
     @in_turn
     def seek(self, partition: TopicPartition) -> None:
@@ -1045,8 +1021,7 @@ class Consumer(ConsumingState, Client):
             return self._cached_watermarks(inner, native)
         prefix = "Failed to get watermark offsets: "
         limit = limit_ms(timeout)
-        if not self._existing(inner, {native}, limit, prefix):
-            raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
+        self._existing(inner, {native}, limit, prefix)
         low = self._call(lambda: inner.beginning_offsets([native], timeout_ms=limit), prefix=prefix)[native]
         high = self._call(lambda: inner.end_offsets([native], timeout_ms=limit), prefix=prefix)[native]
         return low, high
@@ -1073,9 +1048,7 @@ class Consumer(ConsumingState, Client):
         if not wanted:
             raise failure(KafkaError._INVALID_ARG, f"{prefix}Local: Invalid argument or configuration")
         limit = limit_ms(timeout)
-        existing = self._existing(inner, {_native(each) for each in wanted}, limit, prefix)
-        if not existing:
-            raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
+        existing = self._existing(inner, set(map(_native, wanted)), limit, prefix)
         times = {_native(each): each.offset for each in wanted if _native(each) in existing}
         found = self._call(lambda: inner.offsets_for_times(times, timeout_ms=limit), prefix=prefix)
         result = []
@@ -1087,19 +1060,20 @@ class Consumer(ConsumingState, Client):
             elif place is None:
                 made.offset = OFFSET_END
             else:
-                made.offset = place.offset
-                made.leader_epoch = place.leader_epoch if place.leader_epoch >= 0 else None
+                made = TopicPartition(each.topic, each.partition, place.offset, leader_epoch=place.leader_epoch)
             result.append(made)
         return result
 
     def _existing(
         self, inner: KafkaConsumer[Any, Any], natives: set[Native], timeout_ms: float | None, prefix: str
     ) -> set[Native]:
-        """Return those of ``natives`` that the cluster has."""
+        """Return those of ``natives`` that the cluster has. Raises KafkaException if it has none of them."""
         existing = set()
         for topic in {native.topic for native in natives}:
             infos = self._call(lambda topic=topic: inner.partitions_for(topic, timeout_ms=timeout_ms), prefix=prefix)  # type: ignore[misc]
             existing |= {Native(topic, info.partition) for info in infos}
+        if not existing & natives:
+            raise failure(KafkaError._UNKNOWN_PARTITION, f"{prefix}Local: Unknown partition")
         return existing & natives
 
     # --- the group, the cluster and the end ------------------------------------------------------------------------
@@ -1208,11 +1182,6 @@ class Consumer(ConsumingState, Client):
         self.turns, self._hand = Turns(), Lock()  # a thread that the child does not have may hold them
         self._records, self._at = [], 0
 
-    def _raise_callback_error(self) -> None:
-        error, self._raised = self._raised, None
-        if error is not None:
-            raise error
-
     def _call(self, call: Callable[[], T], prefix: str = "") -> T:
         """Call the inner consumer; turn its errors into confluent-kafka's."""
         try:
@@ -1232,6 +1201,11 @@ def _error_message(
     return Message(topic, partition, offset, value=error.str().encode(), timestamp=_NO_TIME, error=error)
 
 
+def _check_exclusive(message: object, offsets: object) -> None:
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+
+
 def _is_start(offset: int) -> bool:
     return offset >= 0 or offset <= _TAIL or offset in {OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED}
 
@@ -1241,15 +1215,20 @@ def _native(partition: TopicPartition) -> Native:
 
 
 def _place(partition: TopicPartition) -> OffsetAndMetadata:
-    epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-    return OffsetAndMetadata(partition.offset, wire_metadata(partition.metadata), epoch)
+    return OffsetAndMetadata(partition.offset, wire_metadata(partition.metadata), _epoch(partition.leader_epoch))
+
+
+def _epoch(epoch: int | None) -> int:
+    return -1 if epoch is None else epoch
 
 
 def _shown(places: dict[Native, OffsetAndMetadata]) -> list[TopicPartition]:
-    return [
-        TopicPartition(tp.topic, tp.partition, place.offset, metadata_of(place.metadata), place.leader_epoch)
-        for tp, place in sorted(places.items())
-    ]
+    return [_shown_place(native, place) for native, place in sorted(places.items())]
+
+
+def _shown_place(native: Native, place: OffsetAndMetadata) -> TopicPartition:
+    metadata = metadata_of(place.metadata)
+    return TopicPartition(native.topic, native.partition, place.offset, metadata, place.leader_epoch)
 
 
 def _after(message: Any, verb: str) -> TopicPartition:

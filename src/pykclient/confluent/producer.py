@@ -63,9 +63,6 @@ class Producer(ProducingState, Client):
         configuration = Configuration(PRODUCER, args, kwargs)
         super().__init__(configuration)
         settings = configuration.native()
-        if "oauth_cb" in configuration.callbacks:
-            settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
-            settings["sasl.oauthbearer.config"] = configuration.text("sasl.oauthbearer.config")
         settings["max.block.ms"] = self._block_ms
         self._inner = built(KafkaProducer[Any, Any], settings, "Failed to create producer: ")
         self._lock = threading.Lock()  # guards: the backlog
@@ -231,15 +228,7 @@ class Producer(ProducingState, Client):
         timestamp_ms = delivery.timestamp_ms
         if timestamp_ms <= 0:
             timestamp_ms = wall_ms() - (monotonic_ms() - delivery.started_ms)
-        inner.send(
-            delivery.topic,
-            delivery.value,
-            delivery.key,
-            delivery.headers,
-            partition,
-            timestamp_ms,
-            delivery,
-        )
+        inner.send(delivery.topic, delivery.value, delivery.key, delivery.headers, partition, timestamp_ms, delivery)
 
     def produce_batch(
         self,
@@ -259,8 +248,7 @@ class Producer(ProducingState, Client):
             NotImplementedError: a message has a timestamp.
             RuntimeError: the producer is closed.
         """
-        if self._inner is None:
-            raise RuntimeError(PRODUCER_CLOSED)
+        self.ensure_open()
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         if not isinstance(partition, int):
@@ -474,21 +462,17 @@ class Producer(ProducingState, Client):
             KafkaException: see ``init_transactions``.
             RuntimeError: the producer is closed.
         """
-        offsets = {
-            NativeTopicPartition(each.topic, each.partition): OffsetAndMetadata(
-                each.offset, wire_metadata(each.metadata)
-            )
-            for each in positions
-            if each.offset >= 0
-        }
+        offsets = {}
+        for each in positions:
+            if each.offset >= 0:
+                native = NativeTopicPartition(each.topic, each.partition)
+                offsets[native] = OffsetAndMetadata(each.offset, wire_metadata(each.metadata))
         group = group_metadata_of(group_metadata)
         self._transactional_call(lambda inner, limit: inner.send_offsets_to_transaction(offsets, group, limit), timeout)
 
     def _transactional_call(self, call: Callable[[KafkaProducer[Any, Any], float], object], timeout: float) -> None:
         deadline = deadline_of(timeout)
-        inner = self._inner
-        if inner is None:
-            raise RuntimeError(PRODUCER_CLOSED)
+        inner = self.inner()
         if not self.is_transactional:
             raise failure(
                 KafkaError._NOT_CONFIGURED, "The Transactional API requires transactional.id to be configured"
@@ -527,8 +511,7 @@ class Producer(ProducingState, Client):
         return of_producer(self)
 
     def ensure_open(self) -> None:
-        if self._inner is None:
-            raise RuntimeError(PRODUCER_CLOSED)
+        self.inner()
 
     def close(self) -> bool:
         """Flush, and release all resources; return True. A second call does nothing."""

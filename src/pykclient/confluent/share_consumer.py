@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pykclient import errors
+from pykclient.config.consumer_config import NOT_IN_SHARE_GROUPS
 from pykclient.confluent.client import FORKED, Client, built
 from pykclient.confluent.configuration import CONSUMER, Configuration
 from pykclient.confluent.constants import SHARE_ACKNOWLEDGE_TYPE_ACCEPT
@@ -34,23 +35,6 @@ T = TypeVar("T")
 _CLOSED = "Share consumer closed"
 _BUSY = "ShareConsumer is not safe for multi-threaded access"
 
-#: Settings of the consumer that a share consumer does not have.
-_KEPT = frozenset(
-    (
-        "auto.offset.reset",
-        "enable.auto.commit",
-        "exclude.internal.topics",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "partition.assignment.strategy",
-        "session.timeout.ms",
-    )
-)
-
 
 class ShareConsumer(Client):
     """A member of a share group, with confluent-kafka's methods.
@@ -75,18 +59,15 @@ class ShareConsumer(Client):
         if "on_commit" in configuration.callbacks:
             raise ValueError("on_commit is not supported: use set_acknowledgement_commit_callback")
         super().__init__(configuration)
-        settings = {name: value for name, value in configuration.native().items() if name not in _KEPT}
+        settings = {name: value for name, value in configuration.native().items() if name not in NOT_IN_SHARE_GROUPS}
         settings["share.acknowledgement.mode"] = configuration.text("share.acknowledgement.mode")
         settings["max.poll.records"] = configuration.number("max.poll.records")
-        if "oauth_cb" in configuration.callbacks:
-            settings["sasl.oauth.token.provider"] = configuration.callbacks["oauth_cb"]
         try:
             self._inner = built(KafkaShareConsumer[Any, Any], settings, "Failed to create share consumer: ")
         except KafkaException as error:
             if error.args[0].code() != KafkaError._INVALID_ARG:
                 raise
             raise ValueError(error.args[0].str()) from error
-        self._raised: BaseException | None = None
         self._in_callback = False
         self._poll_interval_ms = configuration.number("max.poll.interval.ms")
         self._last_poll_ms = monotonic_ms()
@@ -324,11 +305,6 @@ class ShareConsumer(Client):
                 self._inner = None
                 self.release()
         self._raise_callback_error()
-
-    def _raise_callback_error(self) -> None:
-        error, self._raised = self._raised, None
-        if error is not None:
-            raise error
 
     def _call(self, call: Callable[[], T], prefix: str = "") -> T:
         try:

@@ -36,13 +36,29 @@ _TRANSACTION_STATES = {
     state.ABORTABLE_ERROR: "AbortableError",
     state.FATAL_ERROR: "FatalError",
 }
+
+
+def _row(*values: tuple[Any, str]) -> dict[str, Any]:
+    """Return a row of a page: the names of librdkafka's fields, by the value that they have unless it is known."""
+    return {name: value for value, names in values for name in names.split()}
+
+
 #: The values of a histogram, which only ``rtt`` has.
-_HISTOGRAM = dict.fromkeys(
-    (
-        *("min", "max", "avg", "sum", "stddev", "p50", "p75", "p90", "p95", "p99", "p99_99"),
-        *("outofrange", "hdrsize", "cnt"),
-    ),
-    0,
+_HISTOGRAM = _row((0, "min max avg sum stddev p50 p75 p90 p95 p99 p99_99 outofrange hdrsize cnt"))
+_PAGE = _row((0, "msg_cnt msg_size msg_max msg_size_max simple_cnt metadata_cache_cnt"))
+_PAGE |= _row((0, "txmsgs txmsg_bytes rxmsgs rxmsg_bytes"))
+_BROKER = _row(
+    (0, "stateage outbuf_cnt outbuf_msg_cnt waitresp_cnt waitresp_msg_cnt txerrs txretries req_timeouts rxerrs"),
+    (0, "rxcorriderrs rxpartial zbuf_grow buf_grow wakeups connects disconnects"),
+    (-1, "txidle rxidle"),
+    (_HISTOGRAM, "int_latency outbuf_latency throttle"),
+)
+_PARTITION = _row(
+    (0, "msgq_cnt msgq_bytes xmit_msgq_cnt xmit_msgq_bytes fetchq_cnt fetchq_size next_offset txmsgs txbytes rxmsgs"),
+    (0, "rxbytes msgs rx_ver_drops msgs_inflight next_ack_seq next_err_seq acked_msgid"),
+    (OFFSET_INVALID, "query_offset app_offset stored_offset commited_offset committed_offset eof_offset lo_offset"),
+    (OFFSET_INVALID, "hi_offset ls_offset"),
+    (-1, "stored_leader_epoch committed_leader_epoch leader_epoch consumer_lag consumer_lag_stored"),
 )
 
 
@@ -59,17 +75,15 @@ def of_producer(producer: Any) -> str:
     page["txmsgs"] = _whole(own.get("record-send-total", 0))
     page["txmsg_bytes"] = _whole(sum(_topic_metrics(metrics, "byte-total").values()))
     cluster = inner._components.metadata.fetch()
-    page["brokers"] = _brokers(
-        cluster.nodes, metrics, "producer-node-metrics", producer.network_client().is_unreachable
-    )
+    page["brokers"] = _brokers(producer, cluster.nodes, metrics, "producer-node-metrics")
     sent = _topic_metrics(metrics, "record-send-total")
     size = _topic_metrics(metrics, "byte-total")
     topics = {}
     for topic in sorted(sent):
-        partitions = {}
-        for info in cluster.partitions_for_topic(topic):
-            partitions[str(info.partition)] = _partition(info.partition, _leader(info))
-        topics[topic] = _topic(topic, partitions)
+        infos = cluster.partitions_for_topic(topic)
+        topics[topic] = _topic(
+            topic, {str(info.partition): _partition(info.partition, _leader(info)) for info in infos}
+        )
         topics[topic]["txmsgs"], topics[topic]["txbytes"] = _whole(sent[topic]), _whole(size.get(topic, 0))
     page["topics"] = topics
     _list_partitions(page)
@@ -104,9 +118,7 @@ def of_consumer(consumer: Any) -> str:
     page["rxmsgs"] = _whole(fetched.get("records-consumed-total", 0))
     page["rxmsg_bytes"] = _whole(fetched.get("bytes-consumed-total", 0))
     cluster = inner._consumer.components.metadata.fetch()
-    page["brokers"] = _brokers(
-        cluster.nodes, metrics, "consumer-node-metrics", consumer.network_client().is_unreachable
-    )
+    page["brokers"] = _brokers(consumer, cluster.nodes, metrics, "consumer-node-metrics")
     topics: dict[str, Any] = {}
     for row in consumer.progress():
         info = next((each for each in cluster.partitions_for_topic(row.topic) if each.partition == row.partition), None)
@@ -154,22 +166,14 @@ def _head(client: Any, kind: str, own: dict[str, Any]) -> dict[str, Any]:
         "time": wall_ms() // 1000,
         "age": int((monotonic() - client.started) * 1_000_000),
         "replyq": len(client.events),
-        "msg_cnt": 0,
-        "msg_size": 0,
-        "msg_max": 0,
-        "msg_size_max": 0,
-        "simple_cnt": 0,
-        "metadata_cache_cnt": 0,
-        "txmsgs": 0,
-        "txmsg_bytes": 0,
-        "rxmsgs": 0,
-        "rxmsg_bytes": 0,
+        **_PAGE,
     }
     return page | {name: _whole(own.get(metric, 0)) for name, metric in _TOTALS.items()}
 
 
-def _brokers(nodes: tuple[Node, ...], metrics: dict[str, Any], group: str, is_down: bool) -> dict[str, Any]:
+def _brokers(client: Any, nodes: tuple[Node, ...], metrics: dict[str, Any], group: str) -> dict[str, Any]:
     brokers = {}
+    is_down = client.network_client().is_unreachable
     for node in nodes:
         if f"{node.host}:{node.port}" == NOWHERE:
             continue
@@ -183,27 +187,7 @@ def _brokers(nodes: tuple[Node, ...], metrics: dict[str, Any], group: str, is_do
             "nodename": f"{node.host}:{node.port}",
             "source": "learned" if node.id >= 0 else "configured",
             "state": connected,
-            "stateage": 0,
-            "outbuf_cnt": 0,
-            "outbuf_msg_cnt": 0,
-            "waitresp_cnt": 0,
-            "waitresp_msg_cnt": 0,
-            "txerrs": 0,
-            "txretries": 0,
-            "txidle": -1,
-            "req_timeouts": 0,
-            "rxerrs": 0,
-            "rxcorriderrs": 0,
-            "rxpartial": 0,
-            "rxidle": -1,
-            "zbuf_grow": 0,
-            "buf_grow": 0,
-            "wakeups": 0,
-            "connects": 0,
-            "disconnects": 0,
-            "int_latency": _HISTOGRAM,
-            "outbuf_latency": _HISTOGRAM,
-            "throttle": _HISTOGRAM,
+            **_BROKER,
             "req": {},
             "toppars": {},
         }
@@ -241,45 +225,8 @@ def _list_partitions(page: dict[str, Any]) -> None:
 
 
 def _partition(number: int, leader: int) -> dict[str, Any]:
-    return {
-        "partition": number,
-        "broker": leader,
-        "leader": leader,
-        "desired": True,
-        "unknown": False,
-        "msgq_cnt": 0,
-        "msgq_bytes": 0,
-        "xmit_msgq_cnt": 0,
-        "xmit_msgq_bytes": 0,
-        "fetchq_cnt": 0,
-        "fetchq_size": 0,
-        "fetch_state": "none",
-        "query_offset": OFFSET_INVALID,
-        "next_offset": 0,
-        "app_offset": OFFSET_INVALID,
-        "stored_offset": OFFSET_INVALID,
-        "stored_leader_epoch": -1,
-        "commited_offset": OFFSET_INVALID,
-        "committed_offset": OFFSET_INVALID,
-        "committed_leader_epoch": -1,
-        "eof_offset": OFFSET_INVALID,
-        "lo_offset": OFFSET_INVALID,
-        "hi_offset": OFFSET_INVALID,
-        "ls_offset": OFFSET_INVALID,
-        "consumer_lag": -1,
-        "consumer_lag_stored": -1,
-        "leader_epoch": -1,
-        "txmsgs": 0,
-        "txbytes": 0,
-        "rxmsgs": 0,
-        "rxbytes": 0,
-        "msgs": 0,
-        "rx_ver_drops": 0,
-        "msgs_inflight": 0,
-        "next_ack_seq": 0,
-        "next_err_seq": 0,
-        "acked_msgid": 0,
-    }
+    own = {"partition": number, "broker": leader, "leader": leader, "desired": True, "unknown": False}
+    return {**own, "fetch_state": "none", **_PARTITION}
 
 
 def _leader(info: Any) -> int:
