@@ -65,12 +65,12 @@ class Registry:
     def __init__(self, *schemas: Any) -> None:
         self._schemas = {number: Schema(json.dumps(schema)) for number, schema in enumerate(schemas, 1)}
 
-    def get_schema(self, number: int) -> Schema:
+    def get_schema(self, number: int, *_: Any) -> Schema:
         if number not in self._schemas:
             raise SchemaRegistryError(404, 40403, f"Schema {number} not found")
         return self._schemas[number]
 
-    def get_schema_by_guid(self, guid: str) -> Schema:
+    def get_schema_by_guid(self, guid: str, *_: Any) -> Schema:
         raise SchemaRegistryError(404, 40403, f"Schema {guid} not found")
 
 

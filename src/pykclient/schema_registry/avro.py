@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
+from pykclient.schema_registry.avro_nodes import has_null
 from pykclient.schema_registry.avro_types import (
     AvroType,
     damage,
@@ -34,7 +35,7 @@ from pykclient.schema_registry.rules import (
     inline_rules,
     outer_tags,
 )
-from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.schemas import Schema, field_at, inner_path
 from pykclient.schema_registry.serde import (
     READING,
     WRITING,
@@ -199,12 +200,6 @@ class _Serializer(BaseSerializer):
         self._allow_default: bool = self._conf["validate.strict.allow.default"]
         self._write_value = load("fastavro", "avro").schemaless_writer
 
-    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
-        return self._schema
-
-    def _record_name(self) -> str | None:
-        return self._name
-
     def _codec(self, schema: Schema) -> _Parsed:
         return _parsed(self, schema)
 
@@ -276,9 +271,6 @@ class _Deserializer(BaseDeserializer[T]):
             self._make = maker(schema_str)
         self._return_record_name = return_record_name
         self._read_value = load("fastavro", "avro").schemaless_reader
-
-    def _own_schema(self) -> Schema | None:
-        return self._schema
 
     def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _ReadCodec:
         assert writer is not None
@@ -425,14 +417,14 @@ def _field_mismatch(tree: AvroType, value: Any, path: str) -> str | None:
     if not isinstance(value, Mapping):
         return None
     for field in tree.fields:
-        inner = f"{path}.{field.name}" if path else field.name
+        inner = inner_path(path, field.name)
         if field.name in value:
             text = mismatch(field.type, value[field.name], inner)
         elif field.type.kind in ("bytes", "fixed") and field.has_default:
             text = (
                 f"field {inner!r} is missing, and defaults of the schema's {field.type} cannot be written: give a value"
             )
-        elif field.has_default or any(branch.kind == "null" for branch in (field.type, *field.type.branches)):
+        elif field.has_default or has_null(field.type):
             text = None
         else:
             text = f"field {inner!r} is missing, and the schema's {field.type} has no default"
@@ -498,7 +490,7 @@ def _inline_checks(tree: AvroType) -> Callable[[Any], Iterator[InlineCheck]] | N
             for rule in own[id(of)]:
                 yield path, rule, value
             for field in of.fields:
-                inner, held = (f"{path}.{field.name}" if path else field.name), value.get(field.name)
+                inner, held = inner_path(path, field.name), value.get(field.name)
                 if held is not None:
                     for rule in of_fields[id(field)]:
                         yield inner, rule, held

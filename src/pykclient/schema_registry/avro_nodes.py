@@ -14,6 +14,7 @@ from typing import Any, Final
 from pykclient.errors import SerializationError
 from pykclient.record.record_batch import encode_varint
 from pykclient.schema_registry.avro_types import AvroType, branch_for, matches, written_fields
+from pykclient.schema_registry.schemas import inner_path
 
 #: The forms of columns: one bit; so many bytes; bytes of any length; a number of values; named columns.
 BITS, FIXED, BYTES, LIST, STRUCT = range(5)
@@ -102,34 +103,23 @@ def _shape(of: AvroType, wanted: frozenset[str] | None, outer: tuple[AvroType, .
     if of.kind == "fixed":
         return Shape(FIXED, ("binary", of.size), of.size)
     if of.kind == "enum":
-        made = Shape(FIXED, ("dictionary",), 4)
-        made.symbols = of.symbols
-        return made
-    if of.kind in ("array", "map"):
-        made = Shape(LIST, ("list",) if of.kind == "array" else ("map",))
-        item = _shape(of.items, None, inner)
-        if of.kind == "map":
-            pair = Shape(STRUCT, ("struct",))
-            pair.names, pair.children = ["key", "value"], [Shape(BYTES, ("string",)), item]
-            item = pair
-        made.children = [item]
-        return made
-    made = Shape(STRUCT, ("struct",))
+        return Shape(FIXED, ("dictionary",), 4, symbols=of.symbols)
+    if of.kind == "array":
+        return Shape(LIST, ("list",), children=[_shape(of.items, None, inner)])
+    if of.kind == "map":
+        pair = [Shape(BYTES, ("string",)), _shape(of.items, None, inner)]
+        return Shape(LIST, ("map",), children=[Shape(STRUCT, ("struct",), 0, pair, ["key", "value"])])
     if of.kind == "union":
         branches = values_of(of)
         if len(branches) == 1:
             return _shape(branches[0], wanted, outer)
         if not branches:
             return Shape(FIXED, ("null",), 0)
-        for branch in branches:
-            made.names.append(branch_name(branch))
-            made.children.append(_shape(branch, None, inner))
-        return made
-    for field in of.fields:
-        if wanted is None or field.name in wanted:
-            made.names.append(field.name)
-            made.children.append(_shape(field.type, None, inner))
-    return made
+        parts = [(branch_name(branch), branch) for branch in branches]
+    else:
+        parts = [(field.name, field.type) for field in of.fields if wanted is None or field.name in wanted]
+    children = [_shape(part, None, inner) for _, part in parts]
+    return Shape(STRUCT, ("struct",), 0, children, [name for name, _ in parts])
 
 
 def is_decimal(of: AvroType) -> bool:
@@ -162,9 +152,7 @@ class Compiler:
         try:
             return self._fitting_step(writer, reader, shape, path)
         except SerializationError as error:
-            failing = Step(FAIL, self._numbers[id(shape)])
-            failing.text = str(error)
-            return failing
+            return Step(FAIL, self._numbers[id(shape)], text=str(error))
 
     def _fitting_step(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
         column = self._numbers[id(shape)]
@@ -193,12 +181,11 @@ class Compiler:
                 )
             return Step(DECIMAL, column, size=writer.size)
         if reader.kind == "enum":
-            made = Step(ENUM, column)
             known = {symbol: number for number, symbol in enumerate(reader.symbols)}
             fallback = known.get(reader.default or "", -1)
-            made.mapping = [known.get(symbol, fallback) for symbol in writer.symbols]
-            made.text = f"{path}: the reader's {reader} lacks a symbol of the writer"
-            return made
+            mapping = [known.get(symbol, fallback) for symbol in writer.symbols]
+            text = f"{path}: the reader's {reader} lacks a symbol of the writer"
+            return Step(ENUM, column, mapping=mapping, text=text)
         if reader.kind == "fixed":
             if reader.size != writer.size:
                 raise SerializationError(f"{path}: the reader's size is {reader.size}, the writer's {writer.size}")
@@ -206,7 +193,8 @@ class Compiler:
         written, read = (_TIMES.get((of.kind, of.logical), ()) for of in (writer, reader))
         if written and read and written[:2] != read[:2]:
             raise SerializationError(f"{path}: the reader's {reader} has another unit than the writer's {writer}")
-        return Step(_LEAVES[writer.kind, reader.kind], column, size=int(reader.kind == "string"))
+        kind = _PROMOTED.get((writer.kind, reader.kind), _KINDS[writer.kind])
+        return Step(kind, column, size=int(reader.kind == "string"))
 
     def _record(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
         shapes = dict(zip(shape.names, shape.children, strict=True))
@@ -216,7 +204,7 @@ class Compiler:
         steps = []
         for written in writer.fields:
             wanted = targets.get(written.name)
-            inner = f"{path}.{written.name}" if path else written.name
+            inner = inner_path(path, written.name)
             if wanted is None:
                 steps.append(self.skip(written.type))
             else:
@@ -228,9 +216,8 @@ class Compiler:
                 raise SerializationError(
                     f"{path}.{field.name}: the writer has no such field, and the reader's {field.type} no default"
                 )
-            made = Step(DEFAULT, -1, [self.step(field.type, field.type, shapes[field.name], field.name)])
-            made.data = encoded(field.type, field.default)
-            steps.append(made)
+            made = self.step(field.type, field.type, shapes[field.name], field.name)
+            steps.append(Step(DEFAULT, -1, [made], data=encoded(field.type, field.default)))
         return Step(RECORD, self._numbers[id(shape)], steps)
 
     def _union(self, writer: AvroType, reader: AvroType, shape: Shape, path: str) -> Step:
@@ -254,21 +241,17 @@ class Compiler:
         if len(values) == 1:
             return self.step(writer, branch, shape, path)
         # The column is a struct with one column for each branch, of which all but one are null.
+        steps = [Step(NULL, self._numbers[id(child)]) for child in shape.children]
         place = values.index(branch)
-        made = Step(TAGGED_UNION, self._numbers[id(shape)])
-        for number, child in enumerate(shape.children):
-            if number == place:
-                made.steps.append(self.step(writer, branch, child, path))
-            else:
-                made.steps.append(Step(NULL, self._numbers[id(child)]))
-        return made
+        steps[place] = self.step(writer, branch, shape.children[place], path)
+        return Step(TAGGED_UNION, self._numbers[id(shape)], steps)
 
     def skip(self, writer: AvroType) -> Step:
         """Return the step that skips a writer's value, whose type may be recursive."""
         known = self._skips.get(id(writer))
         if known is not None:
             return known
-        made = self._skips[id(writer)] = Step(_SKIPS[writer.kind], -1, size=writer.size)
+        made = self._skips[id(writer)] = Step(_KINDS[writer.kind], -1, size=writer.size)
         if writer.kind == "record":
             made.steps = [self.skip(field.type) for field in writer.fields]
         elif writer.kind == "union":
@@ -287,25 +270,15 @@ def has_null(reader: AvroType) -> bool:
     return reader.kind == "null" or any(branch.kind == "null" for branch in reader.branches)
 
 
-_LEAVES: Final = {
-    ("null", "null"): NULL,
-    ("boolean", "boolean"): BOOLEAN,
-    ("int", "int"): LONG,
-    ("int", "long"): LONG,
+#: The steps for a value that the reader promotes. All others are those of the writer's kind.
+_PROMOTED: Final = {
     ("int", "float"): LONG_TO_FLOAT,
     ("int", "double"): LONG_TO_FLOAT,
-    ("long", "long"): LONG,
     ("long", "float"): LONG_TO_FLOAT,
     ("long", "double"): LONG_TO_FLOAT,
-    ("float", "float"): FLOAT,
     ("float", "double"): FLOAT_TO_DOUBLE,
-    ("double", "double"): DOUBLE,
-    ("bytes", "bytes"): TEXT,
-    ("bytes", "string"): TEXT,
-    ("string", "string"): TEXT,
-    ("string", "bytes"): TEXT,
 }
-_SKIPS: Final = {
+_KINDS: Final = {
     "null": NULL,
     "boolean": BOOLEAN,
     "int": LONG,
@@ -362,13 +335,10 @@ def _encoded(of: AvroType, default: Any) -> bytes:
             number for number, branch in enumerate(of.branches) if (branch.kind == "null") == (default is None)
         )
         return zigzag(number) + _encoded(of.branches[number], default)
-    if of.kind == "array":
-        return (
-            zigzag(len(default)) + b"".join(_encoded(of.items, item) for item in default) if default else b""
-        ) + b"\0"
-    if of.kind == "map":
-        items = b"".join(
-            zigzag(len(key.encode())) + key.encode() + _encoded(of.items, item) for key, item in default.items()
-        )
-        return (zigzag(len(default)) + items if default else b"") + b"\0"
+    if of.kind in ("array", "map"):
+        items = [_encoded(of.items, item) for item in (default.values() if of.kind == "map" else default or ())]
+        if of.kind == "map":
+            keys = [key.encode() for key in default]
+            items = [zigzag(len(key)) + key + item for key, item in zip(keys, items, strict=True)]
+        return (zigzag(len(items)) + b"".join(items) if items else b"") + b"\0"
     return b"".join(_encoded(field.type, default.get(field.name, field.default)) for field in of.fields)

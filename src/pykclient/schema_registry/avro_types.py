@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from pykclient.errors import SerializationError
+from pykclient.network.failures import shown_text
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.schemas import Schema, field_at, inner_path
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
@@ -84,17 +85,14 @@ class _Parser:
         if isinstance(given, str):
             return self._named(given, space)
         if isinstance(given, list):
-            union = AvroType("union")
-            union.branches = [self.parse(branch, space) for branch in given]
-            return union
+            return AvroType("union", branches=[self.parse(branch, space) for branch in given])
         if not isinstance(given, dict) or "type" not in given:
-            raise SerializationError(f"{_shown(given)} is not an Avro schema")
+            raise SerializationError(f"{shown_text(repr(given), 60)} is not an Avro schema")
         kind = given["type"]
         if not isinstance(kind, str):
             return self.parse(kind, space)
         if kind in ("record", "error", "enum", "fixed"):
             return self._define("record" if kind == "error" else kind, given, space)
-        made: AvroType
         if kind in ("array", "map"):
             made = AvroType(kind)
             made.items = self.parse(given.get("items" if kind == "array" else "values"), space)
@@ -150,11 +148,6 @@ def _set_logical(made: AvroType, given: Mapping[str, Any]) -> None:
 
 def _full_name(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def loaded(text: str) -> Any:
@@ -234,8 +227,7 @@ def matches(reader: AvroType, writer: AvroType) -> bool:
 def has_name(reader: AvroType, writer: AvroType) -> bool:
     """Return whether the names match, ignoring namespaces as most implementations do, or by an alias."""
     last = writer.name.rpartition(".")[2]
-    names = (reader.name, *reader.aliases)
-    return writer.name in names or any(name.rpartition(".")[2] == last for name in names)
+    return any(name.rpartition(".")[2] == last for name in (reader.name, *reader.aliases))
 
 
 def written_fields(reader: AvroType, writer: AvroType) -> dict[str, AvroField]:
@@ -302,7 +294,7 @@ def resolution_problems(reader: AvroType, writer: AvroType) -> list[str]:
     def check_fields(reader: AvroType, writer: AvroType, path: str) -> None:
         found = written_fields(reader, writer)
         for field in reader.fields:
-            inner = f"{path}.{field.name}" if path else field.name
+            inner = inner_path(path, field.name)
             if field.name in found:
                 check(field.type, found[field.name].type, inner)
             elif not field.has_default:
@@ -370,9 +362,7 @@ class _Walk:
             fields = () if reader is None else reader.fields
             wanted = {found[field.name].name: field.type for field in fields if field.name in found}
             for field in writer.fields:
-                self.value(
-                    field.type, wanted.get(field.name), f"{path}.{field.name}" if path else field.name, depth + 1
-                )
+                self.value(field.type, wanted.get(field.name), inner_path(path, field.name), depth + 1)
         elif kind == "union":
             number = self._long()
             if not 0 <= number < len(writer.branches):

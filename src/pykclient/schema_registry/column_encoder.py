@@ -18,7 +18,7 @@ from pykclient.errors import ConfigError, IllegalArgumentError, SerializationErr
 from pykclient.record.arrow import decoded
 from pykclient.record.row_columns import BytesColumn
 from pykclient.schema_registry.avro import AvroSerializer
-from pykclient.schema_registry.avro_nodes import branch_name, encoded, is_decimal, shape_of, values_of, zigzag
+from pykclient.schema_registry.avro_nodes import branch_name, encoded, has_null, is_decimal, shape_of, values_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType
 from pykclient.schema_registry.avro_writing import (
     BIT,
@@ -40,7 +40,7 @@ from pykclient.schema_registry.avro_writing import (
 )
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.rules import RuleError, rules_for
-from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, field_at
+from pykclient.schema_registry.schemas import RuleMode, RulePhase, Schema, field_at, inner_path
 from pykclient.schema_registry.serde import Plan, Registry
 from pykclient.schema_registry.wire import SchemaId, header_schema_id_serializer
 from pykclient.serialization import MessageField, SerializationContext
@@ -56,12 +56,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMED_BY_CONF: Final = ("use.latest.version", "use.latest.with.metadata", "use.schema.id")
 
 
-class _MisfitError(Exception):
+class MisfitError(Exception):
     """A column, or one of its values, does not fit. ``row`` is -1 for the whole column."""
 
-    def __init__(self, text: str, row: int = -1) -> None:
+    def __init__(self, text: str, row: int = -1, separator: str = ",") -> None:
         super().__init__(text)
-        self.row = row
+        self.row, self.separator = row, separator
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def part_of(array: Any, of: AvroType, path: str = "", to_row: ToRow = int) -> Pa
     ``to_row`` maps an index of the array to the row that it is a part of.
 
     Raises:
-        _MisfitError: the array's type does not fit, or one of its values does not.
+        MisfitError: the array's type does not fit, or one of its values does not.
     """
     pa: Any = load("pyarrow", "arrow")
     if isinstance(array.type, pa.BaseExtensionType):
@@ -95,8 +95,8 @@ def part_of(array: Any, of: AvroType, path: str = "", to_row: ToRow = int) -> Pa
     return part
 
 
-def _wrong_type(array: Any, of: AvroType, path: str, more: str = "") -> _MisfitError:
-    return _MisfitError(f"{field_at(path)}: the column has {array.type}, and the schema {of}{more}")
+def _wrong_type(array: Any, of: AvroType, path: str, more: str = "") -> MisfitError:
+    return MisfitError(f"{field_at(path)}: the column has {array.type}, and the schema {of}{more}")
 
 
 def _without_extension(pa: Any, array: Any, of: AvroType) -> Any:
@@ -118,10 +118,8 @@ def _view(buffer: Any) -> memoryview:
 
 
 def _with_offsets(pa: Any, part: Part, array: Any) -> Part:
-    kinds = pa.types
-    is_wide = kinds.is_large_list(array.type) or kinds.is_large_string(array.type) or kinds.is_large_binary(array.type)
     buffer = array.buffers()[1]
-    wide: Any = "q" if is_wide else "i"
+    wide: Any = "q" if _is_any(pa, array.type, "large_list", "large_string", "large_binary") else "i"
     part.offsets = _view(buffer if buffer is not None and buffer.size else bytes(8)).cast(wide)
     return part
 
@@ -170,11 +168,11 @@ def _branch(
 ) -> tuple[int, Part]:
     """Return the branch that an array's values are written as: first of all that of the array's own type."""
     kind = _kind(array.type)
-    first: _MisfitError | None = None
+    first: MisfitError | None = None
     for number, branch in sorted(branches, key=lambda each: each[1].kind != kind):
         try:
             return number, part_of(array, branch, path, to_row)
-        except _MisfitError as error:
+        except MisfitError as error:
             if len(branches) == 1 or error.row >= 0:
                 first = first or error
     raise first or _wrong_type(array, of, path)
@@ -186,8 +184,8 @@ def _record(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part
     names = [field.name for field in array.type]
     unknown = [name for name in names if name not in {field.name for field in of.fields} or names.count(name) > 1]
     if unknown:
-        inner = f"{path}.{unknown[0]}" if path else unknown[0]
-        raise _MisfitError(
+        inner = inner_path(path, unknown[0])
+        raise MisfitError(
             f"{field_at(inner)}: the schema's {of} has no such field, or the columns have it twice; name the columns "
             "to write (columns=[...])"
         )
@@ -195,17 +193,17 @@ def _record(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Part
     columns = _fields(array)
     children = []
     for field in of.fields:
-        inner = f"{path}.{field.name}" if path else field.name
+        inner = inner_path(path, field.name)
         if field.name in names:
             children.append(part_of(columns[names.index(field.name)], field.type, inner, to_row))
             continue
         child = Part(CONSTANT, len(array))
         if field.has_default:
             child.written = encoded(field.type, field.default)
-        elif any(branch.kind == "null" for branch in (field.type, *field.type.branches)):
+        elif has_null(field.type):
             child.written = encoded(field.type, None)
         else:
-            raise _MisfitError(
+            raise MisfitError(
                 f"{field_at(inner)}: there is no such column, and the schema's {field.type} has no default"
             )
         children.append(child)
@@ -268,16 +266,14 @@ def _items(pa: Any, array: Any) -> tuple[Part, Any]:
     return part, array.flatten()
 
 
+def _is_any(pa: Any, type: Any, *names: str) -> bool:
+    """Return whether an Arrow type is of one of these kinds."""
+    return any(getattr(pa.types, f"is_{name}")(type) for name in names)
+
+
 def is_list(pa: Any, type: Any) -> bool:
     """Return whether an Arrow type is a list of any layout."""
-    kinds = pa.types
-    return bool(
-        kinds.is_list(type)
-        or kinds.is_large_list(type)
-        or kinds.is_fixed_size_list(type)
-        or kinds.is_list_view(type)
-        or kinds.is_large_list_view(type)
-    )
+    return _is_any(pa, type, "list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 
 
 _STRING: Final = AvroType("string")
@@ -321,18 +317,12 @@ def _kind(type: Any) -> str:
 
 def is_text(pa: Any, type: Any) -> bool:
     """Return whether an Arrow type is a string of any layout."""
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
+    return _is_any(pa, type, "string", "large_string", "string_view")
 
 
 def is_bytes(pa: Any, type: Any) -> bool:
     """Return whether an Arrow type is binary of any layout."""
-    kinds = pa.types
-    return bool(
-        kinds.is_binary(type)
-        or kinds.is_large_binary(type)
-        or kinds.is_binary_view(type)
-        or kinds.is_fixed_size_binary(type)
-    )
+    return _is_any(pa, type, "binary", "large_binary", "binary_view", "fixed_size_binary")
 
 
 def _fits(pa: Any, type: Any, of: AvroType) -> bool:
@@ -372,7 +362,7 @@ def _wanted(pa: Any, type: Any, of: AvroType) -> Any:
     """Return the Arrow type whose buffers are written."""
     kinds = pa.types
     if of.kind in ("bytes", "string") and not is_decimal(of):
-        if kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_binary(type) or kinds.is_large_binary(type):
+        if _is_any(pa, type, "string", "large_string", "binary", "large_binary"):
             return type
         return pa.large_string() if of.kind == "string" else pa.large_binary()
     if of.kind in ("int", "long") and kinds.is_integer(type):
@@ -409,7 +399,7 @@ def _cast(pa: Any, array: Any, wanted: Any, of: AvroType, path: str, to_row: ToR
             low = middle + 1
     if not high:
         raise _wrong_type(array, of, path)
-    raise _MisfitError(
+    raise MisfitError(
         f"{field_at(path)}: a value of the column's {array.type} does not fit the schema's {of}", to_row(high - 1)
     )
 
@@ -431,7 +421,7 @@ def _codes(pa: Any, array: Any, of: AvroType, path: str, to_row: ToRow) -> Any:
     codes = numbers.take(array.indices)
     unknown = pc.index(codes, pa.scalar(-1, pa.int32())).as_py()
     if unknown >= 0:
-        raise _MisfitError(
+        raise MisfitError(
             f"{field_at(path)}: a value of the column's {given} is no symbol of the schema's {of}", to_row(unknown)
         )
     return codes
@@ -472,7 +462,7 @@ class _Deriving:
         name = self._unique(name)
         fields = []
         for field in type:
-            inner = f"{path}.{field.name}" if path else field.name
+            inner = inner_path(path, field.name)
             if not _NAME.fullmatch(field.name):
                 raise SerializationError(
                     f"column {inner!r}: a field of Avro has only letters, digits and _ in its name"
@@ -544,83 +534,44 @@ _REASONS: Final = {
 _TOO_LARGE: Final = "is too large for the schema's {target}; the column has {source}"
 
 
-def ensure_id_before_data(conf: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the settings of a serializer put the schema's id into a header."""
-    if conf.get("schema.id.serializer") is header_schema_id_serializer:
-        raise ConfigError(
-            "schema.id.serializer: columns have the schema's id before the data; a header is only for send()",
-            key="schema.id.serializer",
-        )
-
-
-def checked_columns(columns: str | Iterable[str] | None) -> str | list[str] | None:
-    """Return the column or the columns to encode. Raises IllegalArgumentError if there is none."""
-    if columns is not None and not (columns := columns if isinstance(columns, str) else list(columns)):
-        raise IllegalArgumentError("columns: name at least one column")
-    return columns
-
-
-def chosen_columns(
-    batch: Any, columns: str | list[str] | None, fields: set[str] | None, others: frozenset[str]
-) -> tuple[Any, str]:
-    """Return the column to encode, and its name; all columns of a record as one, without a name.
-
-    ``fields`` are those of the record that is written, and ``others`` the columns that other arguments name.
-    """
-    pa: Any = load("pyarrow", "arrow")
-    names = batch.schema.names
-    wanted = [columns] if isinstance(columns, str) else columns
-    if wanted is None:
-        wanted = [name for name in names if name not in others or (fields is not None and name in fields)]
-    for name in wanted:
-        if names.count(name) != 1:
-            there = "several columns" if name in names else "no column"
-            raise IllegalArgumentError(f"data has {there} {name!r}; it has {', '.join(names)}")
-    places = [names.index(name) for name in wanted]
-    if isinstance(columns, str):
-        return batch.column(places[0]), columns
-    if not places:
-        raise IllegalArgumentError("data has no columns to encode")
-    chosen = [batch.schema.field(place) for place in places]
-    return pa.StructArray.from_arrays([batch.column(place) for place in places], fields=chosen), ""
-
-
-def context_of(topic: str, part: str) -> SerializationContext:
-    """Return the context for the keys or the values of a topic."""
-    return SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
-
-
-def empty_batch(schema: pa.Schema) -> Any:
-    """Return a batch without rows."""
-    pa: Any = load("pyarrow", "arrow")
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
-class AvroEncoder:
+class RowEncoder:
     """Encodes rows for ``send_batch(value=...)`` and ``send_batch(key=...)``. Thread: any."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        schema: str | Schema | None,
-        columns: str | Iterable[str] | None,
-        conf: Mapping[str, Any] | None,
-        record_name: str,
-    ) -> None:
-        """See ``avro_encoder``."""
+    def __init__(self, columns: str | Iterable[str] | None, conf: Mapping[str, Any] | None) -> None:
+        """Check the columns to encode, and that the settings do not put the schema's id into a header.
+
+        Raises:
+            ConfigError: they do.
+            IllegalArgumentError: there are no columns.
+        """
         load("pyarrow", "arrow")
-        self._registry = registry
         self._conf = dict(conf or {})
-        ensure_id_before_data(self._conf)
-        self._columns = checked_columns(columns)
-        self._record_name = record_name
-        given = schema is not None or any(self._conf.get(name) for name in _NAMED_BY_CONF)
-        #: None: the schema is derived from the columns.
-        self._serializer = AvroSerializer(registry, schema, conf=self._conf) if given else None
-        if not given:
-            AvroSerializer(registry, "null", conf=self._conf)  # checks the settings
-        #: The schema that was derived last, and its serializer.
-        self._derived: tuple[Any, AvroSerializer] | None = None
+        if self._conf.get("schema.id.serializer") is header_schema_id_serializer:
+            raise ConfigError(
+                "schema.id.serializer: columns have the schema's id before the data; a header is only for send()",
+                key="schema.id.serializer",
+            )
+        if columns is not None and not (columns := columns if isinstance(columns, str) else list(columns)):
+            raise IllegalArgumentError("columns: name at least one column")
+        self._columns = columns
+
+    def _serializer(self, ctx: SerializationContext) -> Any:
+        """Return the serializer for a topic and field; None if the columns must be known first."""
+        raise NotImplementedError
+
+    def _deriving(self, array: Any, path: str) -> Any:
+        """Return a serializer by the schema of a column."""
+        raise NotImplementedError
+
+    def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:
+        """Return the names of the schema's fields; None if it is no record."""
+        raise NotImplementedError
+
+    def _encoded(
+        self, serializer: Any, plan: Plan, ctx: SerializationContext, array: Any, path: str, where: str
+    ) -> BytesColumn:
+        """Return the encoded rows of a column. Raises MisfitError if its type, or one of its values, does not fit."""
+        raise NotImplementedError
 
     def encode_rows(
         self, batch: pa.RecordBatch, topic: str, part: str, others: frozenset[str], first_row: int = 0
@@ -632,35 +583,18 @@ class AvroEncoder:
 
         Raises:
             IllegalArgumentError: a column is missing.
-            RuleError: the schema has rules for writing, which are not executed for columns.
+            RuleError: the schema has rules for writing, which are not executed for columns of Avro.
             SchemaRegistryError: the schema is not registered, or the registry does not answer.
-            SerializationError: a column or a value does not fit; the error names column, row, field and both types.
+            SerializationError: a column or a value does not fit, or a rule refuses it; the error names column, row,
+                field and both types.
         """
-        ctx = context_of(topic, part)
-        plan: Plan | None = None
-        serializer = self._serializer
-        if serializer is not None:
-            plan = serializer.plan(ctx)
-        fields = None if plan is None else {field.name for field in _record_type(plan.codec.tree).fields}
-        array, path = chosen_columns(batch, self._columns, fields, others)
-        if serializer is None or plan is None:
-            serializer = self._deriving(array, path)
-            plan = serializer.plan(ctx)
+        ctx, serializer, plan, array, path = self._chosen(batch, topic, part, others)
         where = f"the {part} cannot be encoded with schema {plan.schema_id} for topic {topic!r}"
-        _ensure_no_rules(plan, where)
         try:
-            root = part_of(array, plan.codec.tree, path)
-            if plan.codec.is_bytes and root.kind == TEXT:  # as in Java, without Avro's length
-                root.kind = REST
-            data, offsets = encode(root, len(array), serializer.prefix(plan, ctx))
-        except _MisfitError as error:
-            row = f"row {first_row + error.row}, " if error.row >= 0 else ""
-            raise SerializationError(f"{where}: {row}{error}") from None
-        except UnfitError as error:
-            found = error.part
-            reason = _REASONS.get(error.reason, _TOO_LARGE).format(target=found.target, source=found.source)
-            raise SerializationError(f"{where}: row {first_row + error.row}, {found.where} {reason}") from None
-        return BytesColumn(len(array), memoryview(offsets), data, root.validity, root.first)
+            return self._encoded(serializer, plan, ctx, array, path, where)
+        except MisfitError as error:
+            row = f"row {first_row + error.row}{error.separator} " if error.row >= 0 else ""
+            raise SerializationError(f"{where}: {row}{error}") from error.__cause__
 
     def resolve(self, schema: pa.Schema, topic: str, part: str) -> SchemaId:
         """Return the id of the schema for columns, after checking that their types fit.
@@ -668,13 +602,90 @@ class AvroEncoder:
         Raises:
             Exception: those of ``encode_rows``.
         """
-        empty = empty_batch(schema)
+        pa: Any = load("pyarrow", "arrow")
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         self.encode_rows(empty, topic, part, frozenset())
-        ctx = context_of(topic, part)
-        serializer = self._serializer or self._deriving(*chosen_columns(empty, self._columns, None, frozenset()))
-        found = serializer.plan(ctx).schema_id
-        assert found is not None
-        return found
+        _, _, plan, _, _ = self._chosen(empty, topic, part, frozenset())
+        assert plan.schema_id is not None
+        return plan.schema_id
+
+    def _chosen(
+        self, batch: Any, topic: str, part: str, others: frozenset[str]
+    ) -> tuple[SerializationContext, Any, Plan, Any, str]:
+        """Return the context, the serializer and its plan, and the column to encode with its name.
+
+        All columns of a record are one column without a name.
+        """
+        pa: Any = load("pyarrow", "arrow")
+        ctx = SerializationContext(topic, MessageField.KEY if part == "key" else MessageField.VALUE)
+        serializer = self._serializer(ctx)
+        plan: Plan | None = None if serializer is None else serializer.plan(ctx)
+        fields = None if plan is None else self._fields(serializer, plan)
+        names = batch.schema.names
+        wanted = [self._columns] if isinstance(self._columns, str) else self._columns
+        if wanted is None:
+            wanted = [name for name in names if name not in others or (fields is not None and name in fields)]
+        for name in wanted:
+            if names.count(name) != 1:
+                there = "several columns" if name in names else "no column"
+                raise IllegalArgumentError(f"data has {there} {name!r}; it has {', '.join(names)}")
+        if not wanted:
+            raise IllegalArgumentError("data has no columns to encode")
+        arrays = [batch.column(name) for name in wanted]
+        array, path = arrays[0], wanted[0]
+        if not isinstance(self._columns, str):
+            chosen = [batch.schema.field(name) for name in wanted]
+            array, path = pa.StructArray.from_arrays(arrays, fields=chosen), ""
+        if plan is None:
+            serializer = self._deriving(array, path)
+            plan = serializer.plan(ctx)
+        return ctx, serializer, plan, array, path
+
+
+class AvroEncoder(RowEncoder):
+    """Encodes rows as Avro. Thread: any."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: str | Schema | None,
+        columns: str | Iterable[str] | None,
+        conf: Mapping[str, Any] | None,
+        record_name: str,
+    ) -> None:
+        """See ``avro_encoder``."""
+        super().__init__(columns, conf)
+        self._registry = registry
+        self._record_name = record_name
+        given = schema is not None or any(self._conf.get(name) for name in _NAMED_BY_CONF)
+        made = AvroSerializer(registry, schema if given else "null", conf=self._conf)  # checks the settings
+        #: None: the schema is derived from the columns.
+        self._given = made if given else None
+        #: The schema that was derived last, and its serializer.
+        self._derived: tuple[Any, AvroSerializer] | None = None
+
+    def _serializer(self, ctx: SerializationContext) -> AvroSerializer | None:  # noqa: ARG002
+        return self._given
+
+    def _fields(self, serializer: Any, plan: Plan) -> set[str]:  # noqa: ARG002
+        branches = values_of(plan.codec.tree)
+        record = branches[0] if len(branches) == 1 else plan.codec.tree
+        return {field.name for field in record.fields}
+
+    def _encoded(
+        self, serializer: Any, plan: Plan, ctx: SerializationContext, array: Any, path: str, where: str
+    ) -> BytesColumn:
+        _ensure_no_rules(plan, where)
+        root = part_of(array, plan.codec.tree, path)
+        if plan.codec.is_bytes and root.kind == TEXT:  # as in Java, without Avro's length
+            root.kind = REST
+        try:
+            data, offsets = encode(root, len(array), serializer.framed(plan, b"", ctx))
+        except UnfitError as error:
+            found = error.part
+            reason = _REASONS.get(error.reason, _TOO_LARGE).format(target=found.target, source=found.source)
+            raise MisfitError(f"{found.where} {reason}", error.row) from None
+        return BytesColumn(len(array), memoryview(offsets), data, root.validity, root.first)
 
     def _deriving(self, array: Any, path: str) -> AvroSerializer:
         held = self._derived
@@ -683,11 +694,6 @@ class AvroEncoder:
             serializer = AvroSerializer(self._registry, json.dumps(found), conf=self._conf)
             held = self._derived = (array.type, serializer)
         return held[1]
-
-
-def _record_type(tree: AvroType) -> AvroType:
-    branches = values_of(tree)
-    return branches[0] if len(branches) == 1 else tree
 
 
 def _ensure_no_rules(plan: Plan, where: str) -> None:

@@ -163,9 +163,9 @@ class RegistryColumns(Generic[_Writer, _Columns]):
     def __init__(
         self,
         registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
-        schema: Schema | None,
-        columns: Iterable[str] | None,
-        on_error: str,
+        schema: str | Schema | None = None,
+        columns: Iterable[str] | None = None,
+        on_error: str = "raise",
     ) -> None:
         if on_error not in _ON_ERROR:
             raise IllegalArgumentError(f"on_error must be one of {', '.join(_ON_ERROR)}, not {on_error!r}")
@@ -177,7 +177,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
         self._fields = None if columns is None else frozenset(columns)
         if self._fields is not None and not self._fields:
             raise IllegalArgumentError("columns: name at least one field")
-        self._given = schema
+        self._given = Schema(schema, self.schema_type) if isinstance(schema, str) else schema
         #: What to do about a row that cannot be decoded, for errors.
         self.advice = "Seek to offset {next} to skip it, or decode with on_error='keep'"
         self._target: _Columns | None = None
@@ -397,12 +397,11 @@ class RegistryColumns(Generic[_Writer, _Columns]):
 
     def _look_up(self, schema_id: SchemaId) -> _Writer | None:
         """Return the schema of an id, from the registry; None if it has none of this format."""
-        more = () if self._fmt is None else (self._fmt,)
         try:
             if schema_id.id is not None:
-                schema = self._registry.get_schema(schema_id.id, *(None, *more) if more else ())
+                schema = self._registry.get_schema(schema_id.id, None, self._fmt)
             else:
-                schema = self._registry.get_schema_by_guid(str(schema_id.guid), *more)
+                schema = self._registry.get_schema_by_guid(str(schema_id.guid), self._fmt)
         except SchemaRegistryError as error:
             if error.is_unknown:
                 return None
@@ -465,7 +464,7 @@ class RegistryColumns(Generic[_Writer, _Columns]):
 
     def _resolve(self, subject: str, version: int) -> Schema:
         """Return a schema that another one refers to."""
-        return self._registry.get_version(subject, version, True, *() if self._fmt is None else (self._fmt,)).schema
+        return self._registry.get_version(subject, version, True, self._fmt).schema
 
     def _choose(self, prefixes: Iterable[bytes]) -> _Columns | None:
         """Return the columns to read into: the given schema's, or the newest one's that records have come with."""
@@ -508,16 +507,6 @@ class AvroColumns(RegistryColumns[AvroType, _Target]):
     schema_type = "AVRO"
     _names = ("Avro", "AvroDeserializer")
 
-    def __init__(
-        self,
-        registry: SchemaRegistryClient | AsyncSchemaRegistryClient,
-        schema: str | Schema | None = None,
-        columns: Iterable[str] | None = None,
-        on_error: str = "raise",
-    ) -> None:
-        """See ``avro_columns``."""
-        super().__init__(registry, Schema(schema) if isinstance(schema, str) else schema, columns, on_error)
-
     def _parsed(self, schema: Schema, schema_id: SchemaId | None) -> AvroType:  # noqa: ARG002
         return parse_avro(loaded(schema.schema_str or ""), named_schemas(schema, self._resolve))
 
@@ -548,9 +537,8 @@ class _AvroReader:
         decoder = self._decoders.get(prefix)
         if decoder is None:
             decoder = self._decoders[prefix] = Decoder(self._target.step(prefix, writer), self._columns)
-        reason: str | None
+        reason: str | None = None
         if writer.kind == "bytes":
-            reason = None
             if rows.is_null(row):
                 self.add_null()
             else:
@@ -616,9 +604,9 @@ def _array(pa: Any, shape: Shape, column: Column) -> Any:
         return pa.DictionaryArray.from_arrays(indices, pa.array(shape.symbols, pa.string()), safe=False)
     if shape.form in (FIXED, BYTES):
         kind = _arrow_type(shape.arrow)
-        parts = (
-            [valid, pa.py_buffer(data)] if shape.form == FIXED else [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
+        parts = [valid, pa.py_buffer(data)]
+        if shape.form == BYTES:
+            parts.insert(1, pa.py_buffer(offsets))
         return pa.Array.from_buffers(kind, length, parts, null_count)
     children = [_array(pa, child, of) for child, of in zip(shape.children, column.children, strict=True)]
     if shape.form == LIST:

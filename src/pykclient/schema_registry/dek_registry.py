@@ -10,12 +10,12 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
 from pykclient.errors import IllegalArgumentError
 from pykclient.schema_registry.rest import RestClient, read_config
-from pykclient.schema_registry.schema_registry_client import BoundedCache, quoted
+from pykclient.schema_registry.schema_registry_client import BoundedCache, ConfiguredClient, quoted
 from pykclient.schema_registry.schemas import JsonMap, JsonValue, SchemaRegistryError
 
 #: The version that means the latest.
@@ -32,16 +32,14 @@ class DekAlgorithm(StrEnum):
     AES256_SIV = "AES256_SIV"
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class KekKmsProps(JsonMap):
     """The properties of a key for its service's driver."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonMap.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Kek(JsonValue):
     """A key encryption key. If it is ``shared``, the registry may use it, and encrypts the DEKs itself."""
 
@@ -54,11 +52,10 @@ class Kek(JsonValue):
     ts: int | None = None
     deleted: bool | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"kms_props": KekKmsProps.from_dict}
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Dek(JsonValue):
     """A version of a data encryption key. ``ts`` is when it was made, in ms since the epoch. Secrets are not shown."""
 
@@ -71,7 +68,6 @@ class Dek(JsonValue):
     ts: int | None = None
     deleted: bool | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"algorithm": DekAlgorithm}
 
     def get_encrypted_key_material_bytes(self) -> bytes | None:
@@ -101,7 +97,7 @@ class DekId(NamedTuple):
     deleted: bool = False
 
 
-class DekRegistryClient:
+class DekRegistryClient(ConfiguredClient):
     """The client of a DEK registry, with the keys of ``SchemaRegistryClient``. Answers are cached. Thread: any.
 
     All methods raise SchemaRegistryError if the registry refuses or cannot be reached.
@@ -122,25 +118,10 @@ class DekRegistryClient:
         self._keks: BoundedCache[Kek] = BoundedCache(1000, clock)
         self._deks: BoundedCache[Dek] = BoundedCache(1000, clock)
 
-    @staticmethod
-    def new_client(conf: Mapping[str, Any]) -> DekRegistryClient:
-        """Return a client for the configuration."""
-        return DekRegistryClient(conf)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connections, unless they are those of another client."""
         if self._owns_rest:
             self._rest.close()
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration that was given."""
-        return self._conf
 
     def register_kek(
         self,

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
+from pykclient.network.failures import shown_text
 from pykclient.schema_registry.avro_types import referenced
 from pykclient.schema_registry.models import is_model, json_maker, json_plain, json_schema
 from pykclient.schema_registry.rest import load
@@ -24,7 +25,7 @@ from pykclient.schema_registry.rules import (
     inline_rules,
     outer_tags,
 )
-from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.schemas import Schema, field_at, inner_path
 from pykclient.schema_registry.serde import (
     READING,
     WRITING,
@@ -45,6 +46,7 @@ from pykclient.serialization import SerializationContext
 JSON: Final = "JSON"
 
 _INLINE: Final = "confluent:rules"
+_MOST_SHOWN: Final = 200
 _VALIDATE: Final[tuple[ConfigKey, ...]] = (setting("validate", Type.BOOLEAN, True, "Check values against the schema."),)
 
 
@@ -112,9 +114,8 @@ def json_problem(parsed: ParsedJson, value: Any) -> str | None:
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return f"{where} lacks the required properties {', '.join(missing)}"
-    return f"{where} is of type {type(error.instance).__name__}, and the schema has {error.validator} " + _short(
-        error.validator_value
-    )
+    wanted = f"{error.validator} {shown_text(json.dumps(error.validator_value), _MOST_SHOWN)}"
+    return f"{where} is of type {type(error.instance).__name__}, and the schema has {wanted}"
 
 
 def json_damage(data: bytes) -> str | None:
@@ -139,7 +140,7 @@ def _unencodable(value: Any, path: str) -> str | None:
         for name, item in value.items():
             if not isinstance(name, str):
                 return f"{where} has a name of type {type(name).__name__}, and JSON has texts"
-            text = _unencodable(item, f"{path}.{name}" if path else name)
+            text = _unencodable(item, inner_path(path, name))
             if text is not None:
                 return text
         return None
@@ -160,11 +161,6 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 class _Serializer(BaseSerializer):
@@ -198,12 +194,6 @@ class _Serializer(BaseSerializer):
         given = None if self._schema is None else json.loads(self._schema.schema_str or "null")
         self._name = given.get("title") if isinstance(given, dict) else None
         load("jsonschema", "jsonschema")
-
-    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
-        return self._schema
-
-    def _record_name(self) -> str | None:
-        return self._name
 
     def _codec(self, schema: Schema) -> ParsedJson:
         return parsed_json(schema, self._resolve)
@@ -270,9 +260,6 @@ class _Deserializer(BaseDeserializer[T]):
             self._make = json_maker(schema_str)
         self._decode = json_decode or json.loads
         load("jsonschema", "jsonschema")
-
-    def _own_schema(self) -> Schema | None:
-        return self._schema
 
     def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> _ReadCodec | None:  # noqa: ARG002
         schema = reader or writer
@@ -368,7 +355,7 @@ def _inline_checks(parsed: ParsedJson) -> Callable[[Any], Iterator[InlineCheck]]
             for rule in inline_rules(place.schema.get(_INLINE)):
                 yield path, rule, value
         for name, item in value.items() if isinstance(value, dict) else ():
-            yield from checks(_property(flat, name), item, f"{path}.{name}" if path else name)
+            yield from checks(_property(flat, name), item, inner_path(path, name))
         items = [place.at(place.schema["items"]) for place in flat if "items" in place.schema]
         for number, item in enumerate(value if isinstance(value, list) else ()):
             yield from checks(items, item, f"{path}[{number}]")

@@ -277,20 +277,17 @@ class _AwsAead:
         self._arn = arn
 
     def encrypt(self, plaintext: bytes, associated_data: bytes) -> bytes:
-        found: bytes = self._client.encrypt(KeyId=self._arn, Plaintext=plaintext, **_context(associated_data))[
-            "CiphertextBlob"
-        ]
-        return found
+        return self._run(self._client.encrypt, "Plaintext", plaintext, associated_data, "CiphertextBlob")
 
     def decrypt(self, ciphertext: bytes, associated_data: bytes) -> bytes:
-        found: bytes = self._client.decrypt(KeyId=self._arn, CiphertextBlob=ciphertext, **_context(associated_data))[
-            "Plaintext"
-        ]
+        return self._run(self._client.decrypt, "CiphertextBlob", ciphertext, associated_data, "Plaintext")
+
+    def _run(self, call: Callable[..., Any], name: str, data: bytes, associated_data: bytes, wanted: str) -> bytes:
+        given: dict[str, Any] = {"KeyId": self._arn, name: data}
+        if associated_data:
+            given["EncryptionContext"] = {"associatedData": associated_data.hex()}
+        found: bytes = call(**given)[wanted]
         return found
-
-
-def _context(associated_data: bytes) -> dict[str, Any]:
-    return {"EncryptionContext": {"associatedData": associated_data.hex()}} if associated_data else {}
 
 
 class _VaultAead:

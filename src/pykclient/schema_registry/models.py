@@ -13,7 +13,7 @@ import re
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from pykclient.errors import SerializationError
@@ -149,15 +149,11 @@ def avro_schema(model: type, namespace: str | None = None) -> dict[str, Any]:
     def convert(hint: Any, where: str) -> Any:
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
-            if arguments[0] is decimal.Decimal:
-                return _decimal(arguments[1:], where)
-            if _is_union(arguments[0]):  # pydantic's Field is about a whole union
-                arguments = (typing.get_args(arguments[0]), *arguments[1:])
-                rest = [one for one in arguments[0] if one is not _NONE]
-                if rest == [decimal.Decimal]:
-                    return ["null", _decimal(arguments[1:], where)]
-                return union(arguments[0], where)
-            return convert(arguments[0], where)
+            of, *metadata = arguments  # pydantic's Field is about a whole union
+            if [one for one in _alternatives(of) if one is not _NONE] != [decimal.Decimal]:
+                return convert(of, where)
+            sized = _decimal(metadata, where)
+            return ["null", sized] if _is_union(of) else sized
         if isinstance(hint, type) and hint in _AVRO:
             return _AVRO[hint]
         if _is_union(hint):
@@ -188,7 +184,7 @@ def avro_schema(model: type, namespace: str | None = None) -> dict[str, Any]:
     return record(model)  # type: ignore[no-any-return]
 
 
-def _decimal(metadata: tuple[Any, ...], where: str) -> dict[str, Any]:
+def _decimal(metadata: Iterable[Any], where: str) -> dict[str, Any]:
     """Return the type of a Decimal whose size is in the metadata of its Annotated."""
     for extra in metadata:
         if isinstance(extra, DecimalSize):

@@ -21,13 +21,13 @@ from pykclient.schema_registry.models import is_model, json_schema
 from pykclient.schema_registry.protobuf import file_of, index_array, message_class, message_damage, schema_text
 from pykclient.schema_registry.rest import load
 from pykclient.schema_registry.schema_registry_client import AsyncSchemaRegistryClient, SchemaRegistryClient
-from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.schemas import Schema, field_at, inner_path
 from pykclient.schema_registry.wire import SchemaId, read_indexes
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
 #: The most rows that are decoded at once.
 _BLOCK: Final = 1024
-#: Returns the row of a column for a value at a path, and raises SerializationError if it does not fit.
+#: Returns the row of a column for a value at a path that is not null, and raises SerializationError if it does not fit.
 _Convert = Callable[[Any, str], Any]
 
 
@@ -100,10 +100,6 @@ class _ObjectReader:
         return pa.concat_arrays(self._parts) if self._parts else pa.array([], self._type)
 
 
-def inner_path(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
@@ -134,8 +130,7 @@ class JSONColumns(RegistryColumns[ParsedJson, _JsonTarget]):
                 raise IllegalArgumentError(f"schema: {schema.__name__} is no {what}")
             schema = json.dumps(json_schema(schema))
         load("jsonschema", "jsonschema")
-        given = Schema(schema, self.schema_type) if isinstance(schema, str) else schema
-        super().__init__(registry, given, columns, on_error)
+        super().__init__(registry, schema, columns, on_error)
         self._validate = validate
 
     def _parsed(self, schema: Schema, schema_id: SchemaId | None) -> ParsedJson:  # noqa: ARG002
@@ -176,7 +171,7 @@ class JSONColumns(RegistryColumns[ParsedJson, _JsonTarget]):
                     problem = f"it cannot be checked ({type(error).__name__})"
                 if problem is not None:
                     raise SerializationError(problem)
-            return convert(value, "")
+            return None if value is None else convert(value, "")
 
         is_arrows = target.column.is_arrows and not self._validate
         all_of = partial(_read_json, target.column.type) if is_arrows else None
@@ -238,18 +233,11 @@ def _json_column(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
     Raises:
         SerializationError: a type contains itself.
     """
-    place, outer = json_target(place, outer)
-    schema = place.schema
-    if not isinstance(schema, dict):
-        return _json_text()
-    part = json_single(place)
-    if part is not None:
-        return _json_column(part, wanted, outer)
-    kinds = json_kinds(place, outer)
+    place, outer, kinds = json_form(place, outer)
     if kinds == {"object"}:
         return _json_object(place, wanted, outer)
-    if kinds == {"array"} and isinstance(schema.get("items"), dict) and "prefixItems" not in schema:
-        return _json_list(_json_column(place.at(schema["items"]), None, outer))
+    if kinds == {"array"} and (items := json_items(place)) is not None:
+        return _json_list(_json_column(items, None, outer))
     if kinds == {"integer", "number"}:
         kinds = {"number"}
     if len(kinds) == 1 and (name := next(iter(kinds))) in _JSON_SCALARS:
@@ -258,7 +246,21 @@ def _json_column(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
     return _json_text()
 
 
-def json_single(place: JsonPlace) -> JsonPlace | None:
+def json_form(place: JsonPlace, outer: tuple[int, ...]) -> tuple[JsonPlace, tuple[int, ...], set[str]]:
+    """Return the schema of a place's values, ``outer`` with all parts on the way, and the types of values but null."""
+    place, outer = json_target(place, outer)
+    while (part := _single(place)) is not None:
+        place, outer = json_target(part, outer)
+    return place, outer, _kinds(place, outer)
+
+
+def json_items(place: JsonPlace) -> JsonPlace | None:
+    """Return the schema that all items of an array have; None if there is none."""
+    items = place.schema.get("items")
+    return place.at(items) if isinstance(items, dict) and "prefixItems" not in place.schema else None
+
+
+def _single(place: JsonPlace) -> JsonPlace | None:
     """Return the only alternative of a schema but null, which all its values are of; None if it has none or several."""
     schema = place.schema
     if isinstance(schema, dict) and "properties" not in schema:
@@ -273,7 +275,7 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "null"
 
 
-def json_kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
+def _kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     """Return the types that a schema's values may have, without null; empty if it names none."""
     schema = place.schema
     if not isinstance(schema, dict):
@@ -289,24 +291,31 @@ def json_kinds(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
     for kind in ("allOf", "oneOf", "anyOf"):
         for part in schema.get(kind, ()):
             if not _is_null(part):
-                kinds |= json_kinds(*json_target(place.at(part), outer))
+                kinds |= _kinds(*json_target(place.at(part), outer))
     return kinds
 
 
-def json_properties(place: JsonPlace, outer: tuple[int, ...], found: dict[str, JsonPlace]) -> dict[str, JsonPlace]:
-    """Return the properties of an object by name, and those of all schemas that it must fit as well."""
+def json_all(place: JsonPlace, outer: tuple[int, ...] = ()) -> Iterator[JsonPlace]:
+    """Yield a schema, and all schemas that its values must fit as well."""
     place, outer = json_target(place, outer)
     if isinstance(place.schema, dict):
-        for name, part in place.schema.get("properties", {}).items():
-            found.setdefault(name, place.at(part))
+        yield place
         for part in place.schema.get("allOf", ()):
-            json_properties(place.at(part), outer, found)
+            yield from json_all(place.at(part), outer)
+
+
+def json_properties(place: JsonPlace) -> dict[str, JsonPlace]:
+    """Return the properties of an object by name, and those of all schemas that it must fit as well."""
+    found: dict[str, JsonPlace] = {}
+    for each in json_all(place):
+        for name, part in each.schema.get("properties", {}).items():
+            found.setdefault(name, each.at(part))
     return found
 
 
 def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[int, ...]) -> _Column:
     pa: Any = load("pyarrow", "arrow")
-    parts = {name: part for name, part in json_properties(place, (), {}).items() if wanted is None or name in wanted}
+    parts = {name: part for name, part in json_properties(place).items() if wanted is None or name in wanted}
     more = place.schema.get("additionalProperties")
     if not parts and wanted is None:
         if not isinstance(more, dict) or "patternProperties" in place.schema:
@@ -314,22 +323,24 @@ def _json_object(place: JsonPlace, wanted: frozenset[str] | None, outer: tuple[i
         item = _json_column(place.at(more), None, outer)
 
         def entries(value: Any, path: str) -> Any:
-            if value is None:
-                return None
             if not isinstance(value, dict):
                 raise _unfit(value, path, "a map")
-            return [(_text(name, path), item.convert(of, inner_path(path, name))) for name, of in value.items()]
+            return [
+                (_text(name, path), None if of is None else item.convert(of, inner_path(path, name)))
+                for name, of in value.items()
+            ]
 
         return _Column(pa.map_(pa.string(), item.type), entries)
     columns = {name: _json_column(part, None, outer) for name, part in parts.items()}
     steps = [(name, column.convert) for name, column in columns.items()]
 
     def fields(value: Any, path: str) -> Any:
-        if value is None:
-            return None
         if not isinstance(value, dict):
             raise _unfit(value, path, "a struct")
-        return {name: convert(value.get(name), inner_path(path, name)) for name, convert in steps}
+        return {
+            name: None if (of := value.get(name)) is None else convert(of, inner_path(path, name))
+            for name, convert in steps
+        }
 
     is_arrows = all(column.is_arrows for column in columns.values())
     return _Column(pa.struct([pa.field(name, column.type) for name, column in columns.items()]), fields, is_arrows)
@@ -339,11 +350,9 @@ def _json_list(item: _Column) -> _Column:
     pa: Any = load("pyarrow", "arrow")
 
     def items(value: Any, path: str) -> Any:
-        if value is None:
-            return None
         if not isinstance(value, list):
             raise _unfit(value, path, "a list")
-        return [item.convert(of, f"{path}[]") for of in value]
+        return [None if of is None else item.convert(of, f"{path}[]") for of in value]
 
     return _Column(pa.list_(item.type), items, item.is_arrows)
 
@@ -352,7 +361,7 @@ def _json_text() -> _Column:
     """Return the column of values of several types: their JSON."""
 
     def text(value: Any, path: str) -> Any:
-        return None if value is None else _text(json.dumps(value, ensure_ascii=False, separators=(",", ":")), path)
+        return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":")), path)
 
     return _Column(load("pyarrow", "arrow").string(), text)
 
@@ -362,8 +371,6 @@ def _unfit(value: Any, path: str, column: str) -> SerializationError:
 
 
 def _text(value: Any, path: str) -> Any:
-    if value is None:
-        return None
     if not isinstance(value, str):
         raise _unfit(value, path, "a string")
     if not value.isascii():
@@ -375,8 +382,6 @@ def _text(value: Any, path: str) -> Any:
 
 
 def _integer(value: Any, path: str) -> Any:
-    if value is None:
-        return None
     if type(value) is float and value.is_integer():  # JSON Schema has no difference
         value = int(value)
     if type(value) is not int:
@@ -387,8 +392,6 @@ def _integer(value: Any, path: str) -> Any:
 
 
 def _number(value: Any, path: str) -> Any:
-    if value is None:
-        return None
     if type(value) not in (int, float):
         raise _unfit(value, path, "of numbers")
     try:
@@ -398,14 +401,13 @@ def _number(value: Any, path: str) -> Any:
 
 
 def _boolean(value: Any, path: str) -> Any:
-    if value is not None and type(value) is not bool:
+    if type(value) is not bool:
         raise _unfit(value, path, "of booleans")
     return value
 
 
 def _nothing(value: Any, path: str) -> Any:
-    if value is not None:
-        raise _unfit(value, path, "of nulls")
+    raise _unfit(value, path, "of nulls")
 
 
 _JSON_SCALARS: Final[Mapping[str, tuple[str, _Convert]]] = {
@@ -471,7 +473,6 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
         load("google.protobuf.message_factory", "protobuf")
         self._message = message
         self._class: Any = None
-        given: Schema | None
         if isinstance(schema, type):
             descriptor = getattr(schema, "DESCRIPTOR", None)
             if descriptor is None:
@@ -479,10 +480,8 @@ class ProtobufColumns(RegistryColumns[Any, _ProtobufTarget]):
             if message is not None:
                 raise IllegalArgumentError("message: the class of the messages names it already")
             self._class = schema
-            given = Schema(schema_text(descriptor.file), self.schema_type)
-        else:
-            given = Schema(schema, self.schema_type) if isinstance(schema, str) else schema
-        super().__init__(registry, given, columns, on_error)
+            schema = schema_text(descriptor.file)
+        super().__init__(registry, schema, columns, on_error)
         #: The files of schemas by id, as each may have several messages.
         self._files: dict[object, Any] = {}
 
@@ -592,7 +591,7 @@ def _field_column(field: Any, outer: tuple[str, ...]) -> _Column:
     name = field.name
     if is_map(field):
         key, value = (field.message_type.fields_by_name[part] for part in ("key", "value"))
-        keys, values = _value_column(key, outer, _itself), _value_column(value, outer, _itself)
+        keys, values = _value_column(key, outer, itself), _value_column(value, outer, itself)
 
         def entries(message: Any, path: str) -> Any:
             held = getattr(message, name)
@@ -600,7 +599,7 @@ def _field_column(field: Any, outer: tuple[str, ...]) -> _Column:
 
         return _Column(pa.map_(keys.type, values.type), entries)
     if is_repeated(field):
-        item = _value_column(field, outer, _itself)
+        item = _value_column(field, outer, itself)
 
         def items(message: Any, path: str) -> Any:
             return [item.convert(of, f"{path}[]") for of in getattr(message, name)]
@@ -617,7 +616,7 @@ def _field_column(field: Any, outer: tuple[str, ...]) -> _Column:
     return _Column(column.type, optional)
 
 
-def _itself(value: Any) -> Any:
+def itself(value: Any) -> Any:
     return value
 
 

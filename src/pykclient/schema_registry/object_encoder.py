@@ -11,18 +11,15 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykclient.errors import IllegalArgumentError, SerializationError
 from pykclient.record.row_columns import BytesColumn
 from pykclient.schema_registry.column_encoder import (
     BOOL8,
     UUID,
-    checked_columns,
-    chosen_columns,
-    context_of,
-    empty_batch,
-    ensure_id_before_data,
+    MisfitError,
+    RowEncoder,
     is_bytes,
     is_list,
     is_text,
@@ -30,81 +27,46 @@ from pykclient.schema_registry.column_encoder import (
 from pykclient.schema_registry.json_schema import JsonPlace, JSONSerializer
 from pykclient.schema_registry.object_columns import (
     WRAPPERS,
-    inner_path,
     is_map,
     is_repeated,
-    json_kinds,
+    itself,
+    json_all,
+    json_form,
+    json_items,
     json_properties,
-    json_single,
-    json_target,
     message_of,
 )
-from pykclient.schema_registry.protobuf import ProtobufSerializer, file_of, take_reference_strategy
+from pykclient.schema_registry.protobuf import TYPE_NAMES, ProtobufSerializer, file_of, take_reference_strategy
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.schemas import Schema, field_at
+from pykclient.schema_registry.schemas import Schema, field_at, inner_path
 from pykclient.schema_registry.serde import BaseSerializer, Plan, Registry
-from pykclient.schema_registry.wire import SchemaId
 from pykclient.serialization import SerializationContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Returns what a serializer writes for a value of a column.
 _Convert = Callable[[Any], Any]
 
 
-class _MisfitError(Exception):
-    """A column, or one of its values, does not fit."""
+def _misfit(type: Any, target: object, path: str) -> MisfitError:
+    return MisfitError(f"{field_at(path)}: the column has {type}, and the schema {target}")
 
 
-def _misfit(type: Any, target: object, path: str) -> _MisfitError:
-    return _MisfitError(f"{field_at(path)}: the column has {type}, and the schema {target}")
-
-
-class ObjectEncoder:
-    """Encodes rows for ``send_batch(value=...)`` and ``send_batch(key=...)``. Thread: any."""
-
-    def __init__(self, columns: str | Iterable[str] | None, conf: Mapping[str, Any] | None) -> None:
-        load("pyarrow", "arrow")
-        self._conf = dict(conf or {})
-        ensure_id_before_data(self._conf)
-        self._columns = checked_columns(columns)
-
-    def _serializer(self, ctx: SerializationContext) -> Any:
-        """Return the serializer for a topic and field."""
-        raise NotImplementedError
-
-    def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:
-        """Return the names of the schema's fields; None if it is no record."""
-        raise NotImplementedError
+class ObjectEncoder(RowEncoder):
+    """Encodes rows that become objects first. Thread: any."""
 
     def _converter(self, serializer: Any, plan: Plan, type: Any, path: str) -> _Convert:
-        """Return what converts the values of a column. Raises _MisfitError if its type does not fit."""
+        """Return what converts the values of a column. Raises MisfitError if its type does not fit."""
         raise NotImplementedError
 
-    def encode_rows(
-        self, batch: pa.RecordBatch, topic: str, part: str, others: frozenset[str], first_row: int = 0
+    def _encoded(
+        self,
+        serializer: Any,
+        plan: Plan,
+        ctx: SerializationContext,
+        array: Any,
+        path: str,
+        where: str,  # noqa: ARG002
     ) -> BytesColumn:
-        """Return the encoded rows of a batch. A row of a single column that is null has no bytes: a tombstone.
-
-        ``part`` is ``key`` or ``value``; ``others`` are columns for other arguments; ``first_row`` is the number of the
-        first row in messages.
-
-        Raises:
-            IllegalArgumentError: a column is missing.
-            SchemaRegistryError: the schema is not registered, or the registry does not answer.
-            SerializationError: a column or a value does not fit, or a rule refuses it; the error names row, field and
-                both types.
-        """
-        ctx = context_of(topic, part)
-        serializer = self._serializer(ctx)
-        plan: Plan = serializer.plan(ctx)
-        array, path = chosen_columns(batch, self._columns, self._fields(serializer, plan), others)
-        where = f"the {part} cannot be encoded with schema {plan.schema_id} for topic {topic!r}"
-        try:
-            convert = self._converter(serializer, plan, array.type, path)
-        except _MisfitError as error:
-            raise SerializationError(f"{where}: {error}") from None
+        convert = self._converter(serializer, plan, array.type, path)
         found: list[bytes | None] = []
         values = _values(array)
         for row in range(len(array)):
@@ -112,23 +74,11 @@ class ObjectEncoder:
                 value = _value(array[row], path) if values is None else values[row]
                 made = None if value is None else convert(value)
                 found.append(None if made is None else serializer._write(plan, made, ctx))
-            except _MisfitError as error:
-                raise SerializationError(f"{where}: row {first_row + row}, {error}") from None
+            except MisfitError as error:
+                raise MisfitError(str(error), row) from None
             except SerializationError as error:
-                text = f"{where}: row {first_row + row}: {error}; the column has {array.type}"
-                raise SerializationError(text) from error
+                raise MisfitError(f"{error}; the column has {array.type}", row, ":") from error
         return BytesColumn.of(found)
-
-    def resolve(self, schema: pa.Schema, topic: str, part: str) -> SchemaId:
-        """Return the id of the schema for columns, after checking that their types fit.
-
-        Raises:
-            Exception: those of ``encode_rows``.
-        """
-        self.encode_rows(empty_batch(schema), topic, part, frozenset())
-        ctx = context_of(topic, part)
-        found: SchemaId = self._serializer(ctx).plan(ctx).schema_id
-        return found
 
 
 def _values(array: Any) -> list[Any] | None:
@@ -146,7 +96,7 @@ def _values(array: Any) -> list[Any] | None:
 
 
 def _value(scalar: Any, path: str) -> Any:
-    """Return a row of a column. Raises _MisfitError if Python has not the value."""
+    """Return a row of a column. Raises MisfitError if Python has not the value."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError) as error:
@@ -154,7 +104,7 @@ def _value(scalar: Any, path: str) -> Any:
             for place, field in enumerate(scalar.type):
                 _value(scalar[place], inner_path(path, field.name))
         reason = "is a text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is no value of Python's"
-        raise _MisfitError(f"{field_at(path)} {reason}, and cannot be encoded; the column has {scalar.type}") from None
+        raise MisfitError(f"{field_at(path)} {reason}, and cannot be encoded; the column has {scalar.type}") from None
 
 
 def _plain(pa: Any, type: Any) -> Any:
@@ -168,7 +118,7 @@ def _parsed(text: str, type: Any, path: str, of_int: Callable[[str], Any] = int)
     try:
         return json.loads(text, parse_float=_finite, parse_int=of_int, parse_constant=_finite)
     except (ValueError, OverflowError, RecursionError):
-        raise _MisfitError(
+        raise MisfitError(
             f"{field_at(path)} is no JSON, which the schema's values of several types are, or has a number that they "
             f"cannot have; the column has {type}"
         ) from None
@@ -191,10 +141,10 @@ def _exact(text: str) -> int:
 
 
 def _once(keys: Iterable[Any], type: Any, path: str) -> None:
-    """Raise _MisfitError if a map has a key twice, of which one value would be lost."""
+    """Raise MisfitError if a map has a key twice, of which one value would be lost."""
     keys = list(keys)
     if len(set(keys)) < len(keys):
-        raise _MisfitError(f"{field_at(path)} has a key twice, which the schema's map has not; the column has {type}")
+        raise MisfitError(f"{field_at(path)} has a key twice, which the schema's map has not; the column has {type}")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -221,7 +171,7 @@ class JSONEncoder(ObjectEncoder):
         return JsonPlace(plan.codec.contents, plan.codec.validator._resolver)
 
     def _fields(self, serializer: Any, plan: Plan) -> set[str] | None:  # noqa: ARG002
-        return set(json_properties(self._place(plan), (), {})) or None
+        return set(json_properties(self._place(plan))) or None
 
     def _converter(self, serializer: Any, plan: Plan, type: Any, path: str) -> _Convert:  # noqa: ARG002
         return _json_converter(load("pyarrow", "arrow"), self._place(plan), type, path, ())
@@ -229,26 +179,22 @@ class JSONEncoder(ObjectEncoder):
 
 def _json_converter(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[int, ...]) -> _Convert:
     """Return what converts the values of a column to JSON's: the opposite of ``json_columns``."""
-    place, outer = json_target(place, outer)
-    part = json_single(place)
-    if part is not None:
-        return _json_converter(pa, part, type, path, outer)
+    place, outer, kinds = json_form(place, outer)
     type = _plain(pa, type)
     if pa.types.is_null(type):
         return lambda _: None
-    kinds = json_kinds(place, outer)
     convert: _Convert | None = None
     if kinds == {"object"}:
         convert = _json_object(pa, place, type, path, outer)
-    elif kinds == {"array"} and isinstance(place.schema.get("items"), dict) and "prefixItems" not in place.schema:
+    elif kinds == {"array"} and (items := json_items(place)) is not None:
         if not is_list(pa, type):
             raise _misfit(type, "array", path)
-        item = _json_converter(pa, place.at(place.schema["items"]), type.value_type, f"{path}[]", outer)
+        item = _json_converter(pa, items, type.value_type, f"{path}[]", outer)
         convert = partial(_list, item)
     elif len(kinds) == 1 and (name := next(iter(kinds))) in _JSON_TYPES:
         if not _JSON_TYPES[name](pa, type):
             raise _misfit(type, name, path)
-        convert = partial(_json_number, type=type, path=path) if name == "number" else _itself
+        convert = partial(_json_number, type=type, path=path) if name == "number" else itself
     if convert is None:
         if not is_text(pa, type):
             raise _misfit(type, f"{' or '.join(sorted(kinds)) or 'any value'}, whose JSON is a string", path)
@@ -261,14 +207,10 @@ def _list(item: _Convert, values: Any) -> list[Any]:
     return [item(value) for value in values]
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _json_number(value: Any, type: Any, path: str) -> float | int:
     number: float | int = value if isinstance(value, (int, float)) else float(value)
     if not math.isfinite(number):
-        raise _MisfitError(f"{field_at(path)} is {number}, which JSON's number is not; the column has {type}")
+        raise MisfitError(f"{field_at(path)} is {number}, which JSON's number is not; the column has {type}")
     return number
 
 
@@ -281,7 +223,7 @@ _JSON_TYPES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def _json_object(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[int, ...]) -> _Convert | None:
-    parts = json_properties(place, (), {})
+    parts = json_properties(place)
     more = place.schema.get("additionalProperties")
     if not parts:
         if not isinstance(more, dict) or "patternProperties" in place.schema:
@@ -300,27 +242,16 @@ def _json_object(pa: Any, place: JsonPlace, type: Any, path: str, outer: tuple[i
     steps = []
     for field in type:
         if field.name not in parts:
-            raise _MisfitError(f"{field_at(inner_path(path, field.name))}: the schema has no such property")
+            raise MisfitError(f"{field_at(inner_path(path, field.name))}: the schema has no such property")
         step = _json_converter(pa, parts[field.name], field.type, inner_path(path, field.name), outer)
         steps.append((field.name, step))
-    required = _required(place, ())
+    required = {name for each in json_all(place) for name in each.schema.get("required", ())}
 
     def fields(value: Any) -> dict[str, Any]:
         # A property that is null is left out, unless it must be there; the schema says whether it may be null then.
         return {name: step(value[name]) for name, step in steps if value[name] is not None or name in required}
 
     return fields
-
-
-def _required(place: JsonPlace, outer: tuple[int, ...]) -> set[str]:
-    """Return the properties that an object must have, also by all schemas that it must fit as well."""
-    place, outer = json_target(place, outer)
-    if not isinstance(place.schema, dict):
-        return set()
-    found = set(place.schema.get("required", ()))
-    for part in place.schema.get("allOf", ()):
-        found |= _required(place.at(part), outer)
-    return found
 
 
 def json_encoder(
@@ -413,12 +344,6 @@ class _SchemaOf(BaseSerializer):
         assert found is not None
         return found
 
-    def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:  # noqa: ARG002
-        return None
-
-    def _record_name(self) -> str | None:
-        return None
-
     def _codec(self, schema: Schema) -> Any:  # noqa: ARG002
         return None
 
@@ -450,7 +375,7 @@ def _message_filler(pa: Any, descriptor: Any, type: Any, path: str) -> _Fill:
     for field in type:
         of = descriptor.fields_by_name.get(field.name)
         if of is None:
-            raise _MisfitError(f"{field_at(inner_path(path, field.name))}: the message {name} has no such field")
+            raise MisfitError(f"{field_at(inner_path(path, field.name))}: the message {name} has no such field")
         steps.append((field.name, _field_filler(pa, of, field.type, inner_path(path, field.name))))
         if of.containing_oneof is not None:
             choices.setdefault(of.containing_oneof.name, []).append(field.name)
@@ -458,7 +383,7 @@ def _message_filler(pa: Any, descriptor: Any, type: Any, path: str) -> _Fill:
     def fill(message: Any, value: Any) -> None:
         for choice, names in choices.items():
             if sum(value[part] is not None for part in names) > 1:
-                raise _MisfitError(
+                raise MisfitError(
                     f"{field_at(path)} has several values for the schema's oneof {choice} of {name}; the column has "
                     f"{type}"
                 )
@@ -556,7 +481,7 @@ def _message_of_entry(pa: Any, key: Any, of: Any, type: Any, path: str) -> _Fill
 
 
 def _scalar_of(pa: Any, field: Any, type: Any, path: str) -> _Convert:
-    """Return what returns the value of a scalar. Raises _MisfitError if the column's type does not fit."""
+    """Return what returns the value of a scalar. Raises MisfitError if the column's type does not fit."""
     type = _plain(pa, type)
     kinds = pa.types
     if field.enum_type is not None and is_text(pa, type):
@@ -566,7 +491,7 @@ def _scalar_of(pa: Any, field: Any, type: Any, path: str) -> _Convert:
             found = numbers.get(value)
             if found is None:
                 if not value.removeprefix("-").isdecimal():
-                    raise _MisfitError(
+                    raise MisfitError(
                         f"{field_at(path)} is no name of the schema's enum {field.enum_type.full_name}; the column has "
                         f"{type}"
                     )
@@ -584,7 +509,7 @@ def _scalar_of(pa: Any, field: Any, type: Any, path: str) -> _Convert:
         if field.cpp_type <= _LAST_INTEGER and kinds.is_decimal(type) and type.scale <= 0:
             return int
         raise _misfit(type, _type_name(field), path)
-    return _itself
+    return itself
 
 
 #: The types of integers in C++ have the numbers up to this.
@@ -599,37 +524,19 @@ def _put(put: Callable[[Any], Any], value: Any, target: str, type: Any, path: st
         raise _unfit(target, type, path) from None
 
 
-def _null(target: str, type: Any, path: str) -> _MisfitError:
-    return _MisfitError(f"{field_at(path)} is null, which the schema's {target} is not; the column has {type}")
+def _null(target: str, type: Any, path: str) -> MisfitError:
+    return MisfitError(f"{field_at(path)} is null, which the schema's {target} is not; the column has {type}")
 
 
-def _unfit(target: str, type: Any, path: str) -> _MisfitError:
-    return _MisfitError(f"{field_at(path)} does not fit the schema's {target}; the column has {type}")
+def _unfit(target: str, type: Any, path: str) -> MisfitError:
+    return MisfitError(f"{field_at(path)} does not fit the schema's {target}; the column has {type}")
 
 
 def _type_name(field: Any) -> str:
     of = field.message_type or field.enum_type
-    return of.full_name if of is not None else _SCALAR_NAMES[field.type]
+    return of.full_name if of is not None else TYPE_NAMES[field.type]
 
 
-#: By the number of the type in a descriptor.
-_SCALAR_NAMES: Final = {
-    1: "double",
-    2: "float",
-    3: "int64",
-    4: "uint64",
-    5: "int32",
-    6: "fixed64",
-    7: "fixed32",
-    8: "bool",
-    9: "string",
-    12: "bytes",
-    13: "uint32",
-    15: "sfixed32",
-    16: "sfixed64",
-    17: "sint32",
-    18: "sint64",
-}
 #: The kinds of columns, and the method that sets such a message.
 _TIMES: Final[Mapping[str, tuple[str, str]]] = {
     "google.protobuf.Timestamp": ("is_timestamp", "FromDatetime"),

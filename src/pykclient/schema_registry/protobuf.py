@@ -24,7 +24,7 @@ from pykclient.schema_registry.rules import (
     RuleRegistry,
     outer_tags,
 )
-from pykclient.schema_registry.schemas import Schema, SchemaReference
+from pykclient.schema_registry.schemas import Schema, SchemaReference, inner_path
 from pykclient.schema_registry.serde import (
     READING,
     WRITING,
@@ -134,7 +134,7 @@ _CONFLUENT: Final[tuple[dict[str, Any], ...]] = (
 
 _DEEPEST: Final = 100
 #: The names of a field's types, by their numbers.
-_TYPES: Final = (
+TYPE_NAMES: Final = (
     *("", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message"),
     *("bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
 )
@@ -197,12 +197,9 @@ class _Serializer(BaseSerializer):
         self._reference_subject = strategy
         self._msg_class = msg_type
         descriptor = msg_type.DESCRIPTOR
-        self._name: str = descriptor.full_name
+        self._name = descriptor.full_name
         self._file = descriptor.file
         self._index_array = index_array(descriptor)
-
-    def _record_name(self) -> str | None:
-        return self._name
 
     def _indexes(self) -> list[int] | None:
         return self._index_array
@@ -363,7 +360,7 @@ def message_damage(descriptor: Any, data: bytes, path: str, depth: int) -> str |
         name = f"{path}.{field.name}" if path and field is not None else field.name if field is not None else path
         kind = "a field that the schema has not"
         if field is not None:
-            kind = f"the schema has {field.message_type.full_name if field.message_type else _TYPES[field.type]}"
+            kind = f"the schema has {field.message_type.full_name if field.message_type else TYPE_NAMES[field.type]}"
         where_of = f"field {name!r}" if name else "the message"
         if not tag >> 3:
             return f"{where}: there is no field 0"
@@ -542,7 +539,7 @@ def _inline_checks(descriptor: Any) -> Callable[[Any], Iterator[InlineCheck]] | 
         for field in message.DESCRIPTOR.fields:
             if field.has_presence and not message.HasField(field.name):
                 continue
-            value, inner = getattr(message, field.name), (f"{path}.{field.name}" if path else field.name)
+            value, inner = getattr(message, field.name), inner_path(path, field.name)
             for rule in own[field.full_name]:
                 yield inner, rule, value
             if field.message_type is None:

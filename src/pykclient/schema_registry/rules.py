@@ -343,16 +343,16 @@ class CelExecutor(BuiltIn):
         return "CEL"
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
-        expression = ctx.rule.expr or ""
-        guard, found, rest = expression.partition(";")
         if hasattr(message, "DESCRIPTOR") and ctx.rule.kind == RuleKind.TRANSFORM:
             raise NotImplementedError("CEL cannot make messages of Protobuf; use CEL_FIELD")
-        variables = {"message": message}
-        if found:
-            if not self.evaluate(guard, variables):
-                return True if ctx.rule.kind == RuleKind.CONDITION else message
-            expression = rest
-        return self.evaluate(expression, variables)
+        return self._result(ctx.rule, {"message": message}, message)
+
+    def _result(self, rule: Rule, variables: Mapping[str, Any], value: Any) -> Any:
+        """Return what a rule makes of a value. If the guard before its expression is false, it changes nothing."""
+        guard, has_guard, rest = (rule.expr or "").partition(";")
+        if has_guard and not self.evaluate(guard, variables):
+            return True if rule.kind == RuleKind.CONDITION else value
+        return self.evaluate(rest if has_guard else guard, variables)
 
     def evaluate(self, expression: str, variables: Mapping[str, Any]) -> Any:
         """Return the value of an expression, in Python's types."""
@@ -439,10 +439,6 @@ class CelFieldExecutor(CelExecutor):
         return "CEL_FIELD"
 
     def transform(self, ctx: RuleContext, message: Any) -> Any:
-        is_condition = ctx.rule.kind == RuleKind.CONDITION
-        expression = ctx.rule.expr or ""
-        guard, has_guard, rest = expression.partition(";")
-
         def change(field: FieldContext, value: Any) -> Any:
             variables = {
                 "value": value,
@@ -452,10 +448,8 @@ class CelFieldExecutor(CelExecutor):
                 "fullName": field.full_name,
                 "tags": sorted(field.tags),
             }
-            if has_guard and not self.evaluate(guard, variables):
-                return True if is_condition else value
-            found = self.evaluate(rest if has_guard else expression, variables)
-            return bool(found) if is_condition else found
+            found = self._result(ctx.rule, variables, value)
+            return bool(found) if ctx.rule.kind == RuleKind.CONDITION else found
 
         return walk_fields(ctx, message, change)
 
@@ -517,13 +511,8 @@ def rules_for(
     held = of.rule_set
     if not _is_enabled(held):
         return []
-    rules = {
-        RulePhase.MIGRATION: held.migration_rules,
-        RulePhase.DOMAIN: held.domain_rules,
-        RulePhase.ENCODING: held.encoding_rules,
-    }[phase]
     both = RuleMode.UPDOWN if phase == RulePhase.MIGRATION else RuleMode.WRITEREAD
-    enabled = [rule for rule in rules or () if not is_disabled(rule)]
+    enabled = [rule for rule in held.of(phase) if not is_disabled(rule)]
     wanted = [rule for rule in enabled if _mode_of(rule, phase) in (mode, both)]
     return wanted[::-1] if mode in (RuleMode.READ, RuleMode.DOWNGRADE) else wanted
 
@@ -535,9 +524,8 @@ def may_have_rules(phase: RulePhase, mode: RuleMode, schema: Schema | None) -> b
     held = schema.rule_set
     if held.others or (held.enable_at or "ALL") not in _ENVIRONMENTS:
         return True
-    rules = held.encoding_rules if phase == RulePhase.ENCODING else held.domain_rules
     elsewhere = _MODES[phase] - {mode, RuleMode.WRITEREAD}
-    return any(rule.mode not in elsewhere for rule in rules or ())
+    return any(rule.mode not in elsewhere for rule in held.of(phase))
 
 
 def _is_enabled(rules: RuleSet) -> bool:

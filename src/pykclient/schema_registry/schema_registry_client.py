@@ -159,7 +159,31 @@ def quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-class SchemaRegistryClient:
+class ConfiguredClient:
+    """What the clients of registries have in common beside their requests."""
+
+    _conf: dict[str, Any]
+
+    @classmethod
+    def new_client(cls, conf: Mapping[str, Any]) -> Self:
+        """Return a client for the configuration."""
+        return cls(conf)  # type: ignore[call-arg]
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration that was given."""
+        return self._conf
+
+    def close(self) -> None:
+        """Close the connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SchemaRegistryClient(ConfiguredClient):
     """A schema registry's client, for threads. Thread: any.
 
         registry = SchemaRegistryClient({"url": "http://localhost:8081"})
@@ -197,17 +221,6 @@ class SchemaRegistryClient:
         self._missing: BoundedCache[SchemaRegistryError] = BoundedCache(capacity, clock)
         self._flights = _Flights()
 
-    @staticmethod
-    def new_client(conf: Mapping[str, Any]) -> SchemaRegistryClient:
-        """Return a client for the configuration."""
-        return SchemaRegistryClient(conf)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connections."""
         self.rest.close()
@@ -222,10 +235,6 @@ class SchemaRegistryClient:
         """``rest`` by confluent-kafka's name, which programs use for paths that have no method."""
         return self.rest
 
-    def config(self) -> dict[str, Any]:
-        """Return the configuration that was given."""
-        return self._conf
-
     def _read(self, make: Callable[[Any], T], answer: Any, path: str) -> T:
         """Return what ``make`` reads out of an answer.
 
@@ -238,9 +247,20 @@ class SchemaRegistryClient:
             text = f"the response is JSON, but not what a schema registry returns ({type(error).__name__}: {error})"
             raise SchemaRegistryError(-1, -1, text, f"{path} of the schema registry {self.name}") from error
 
+    def _ask(
+        self,
+        make: Callable[[Any], T],
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        method: str = "GET",
+        body: Any = None,
+    ) -> T:
+        """Return what ``make`` reads out of the answer to a request. Raises as ``_read``."""
+        return self._read(make, self.rest.send(method, path, query, body), path)
+
     def _list(self, path: str, query: Mapping[str, Any] | None = None, make: Callable[[Any], Any] = str) -> list[Any]:
         """Return the list at a path, with each row made by ``make``."""
-        return self._read(_list_of(make), self.rest.get(path, query), path)
+        return self._ask(_list_of(make), path, query)
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +292,7 @@ class SchemaRegistryClient:
         number = self._global_ids.get(global_id)
         if number is None:
             path = f"{APICURIO}search/versions"
-            versions = self._read(lambda found: found["versions"], self.rest.get(path, {"globalId": global_id}), path)
+            versions = self._ask(lambda found: found["versions"], path, {"globalId": global_id})
             if not versions:
                 raise SchemaRegistryError(404, 40403, f"No version has the global id {global_id}")
             number = self._read(lambda found: int(found[0]["contentId"]), versions, path)
@@ -291,7 +311,7 @@ class SchemaRegistryClient:
 
         def ask() -> Schema:
             try:
-                return self._read(_with_text, self.rest.get(path, query), path)
+                return self._ask(_with_text, path, query)
             except SchemaRegistryError as error:
                 if error.is_unknown:
                     self._missing.put(key, error, self._missing_ttl_s)
@@ -306,7 +326,7 @@ class SchemaRegistryClient:
 
         Apicurio takes schemas in that form, and then fails to return them in it. Raises ``failure`` for any other.
         """
-        made = self._read(_with_text, self.rest.get(path, {**query, "format": None}), path)
+        made = self._ask(_with_text, path, {**query, "format": None})
         try:
             base64.b64decode(made.schema_str or "-", validate=True)
         except ValueError:
@@ -388,15 +408,13 @@ class SchemaRegistryClient:
             SchemaRegistryError: it is not registered for this subject.
         """
         key = ("lookup", subject_name, _compact(schema), normalize_schemas, fmt, deleted)
-        path, query = (
-            f"subjects/{quoted(subject_name)}",
-            {"normalize": normalize_schemas, "format": fmt, "deleted": deleted},
-        )
+        path = f"subjects/{quoted(subject_name)}"
+        query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
         return self._once(self._cache, key, lambda: self._posted(path, subject_name, schema, query))
 
     def _posted(self, path: str, subject_name: str, schema: Schema, query: dict[str, Any]) -> RegisteredSchema:
         """Send a schema, and return what it is registered as."""
-        got = self._read(_with_id, self.rest.post(path, schema.to_dict(), query), path)
+        got = self._ask(_with_id, path, query, "POST", schema.to_dict())
         text = got.schema if got.schema.schema_str is not None else schema
         return RegisteredSchema(got.subject or subject_name, got.version, got.schema_id, got.guid, text)
 
@@ -409,21 +427,15 @@ class SchemaRegistryClient:
         limit: int = -1,
     ) -> list[str]:
         """Return the names of the subjects."""
-        query = {
-            "subjectPrefix": subject_prefix,
-            "deleted": deleted,
-            "deletedOnly": deleted_only,
-            "offset": offset,
-            "limit": limit,
-        }
-        return self._list("subjects", query)
+        page = {"deleted": deleted, "deletedOnly": deleted_only, "offset": offset, "limit": limit}
+        return self._list("subjects", {"subjectPrefix": subject_prefix, **page})
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:
         """Delete a subject, and return the deleted versions. With ``permanent``, it cannot be restored."""
         path = f"subjects/{quoted(subject_name)}"
-        versions = self._read(_list_of(int), self.rest.delete(path), path)
+        versions = self._ask(_list_of(int), path, None, "DELETE")
         if permanent:
-            versions = self._read(_list_of(int), self.rest.delete(path, {"permanent": True}), path)
+            versions = self._ask(_list_of(int), path, {"permanent": True}, "DELETE")
         self._forget(subject_name)
         return versions
 
@@ -441,10 +453,7 @@ class SchemaRegistryClient:
         return self._latest_of(key, f"subjects/{quoted(subject_name)}/metadata", query)
 
     def _latest_of(self, key: tuple[Any, ...], path: str, query: dict[str, Any]) -> RegisteredSchema:
-        def ask() -> RegisteredSchema:
-            return self._read(_with_id_and_text, self.rest.get(path, query), path)
-
-        return self._once(self._latest, key, ask, self.latest_ttl_s)
+        return self._once(self._latest, key, lambda: self._ask(_with_id_and_text, path, query), self.latest_ttl_s)
 
     def get_version(
         self, subject_name: str, version: int | str = "latest", deleted: bool = False, fmt: str | None = None
@@ -453,12 +462,8 @@ class SchemaRegistryClient:
         if version == "latest":
             return self.get_latest_version(subject_name, fmt)
         key = ("version", subject_name, version, deleted, fmt)
-
-        def ask() -> RegisteredSchema:
-            path = f"subjects/{quoted(subject_name)}/versions/{version}"
-            return self._read(_with_id_and_text, self.rest.get(path, {"deleted": deleted, "format": fmt}), path)
-
-        return self._once(self._cache, key, ask)
+        path, query = f"subjects/{quoted(subject_name)}/versions/{version}", {"deleted": deleted, "format": fmt}
+        return self._once(self._cache, key, lambda: self._ask(_with_id_and_text, path, query))
 
     def get_referenced_by(self, subject_name: str, version: int | str = "latest") -> list[int]:
         """Return the ids of the schemas that refer to this one."""
@@ -474,11 +479,11 @@ class SchemaRegistryClient:
     def delete_version(self, subject_name: str, version: int, permanent: bool = False) -> int:
         """Delete a version of a subject, and return it."""
         path = f"subjects/{quoted(subject_name)}/versions/{version}"
-        found = self.rest.delete(path)
+        found = self._ask(int, path, None, "DELETE")
         if permanent:
-            found = self.rest.delete(path, {"permanent": True})
+            found = self._ask(int, path, {"permanent": True}, "DELETE")
         self._forget(subject_name)
-        return self._read(int, found, path)
+        return found
 
     # --- compatibility, configuration, modes --------------------------------------------------------------------------
 
@@ -486,13 +491,11 @@ class SchemaRegistryClient:
         """Set the compatibility of a subject, or the registry's default, and return the registry's response."""
         if level is None:
             raise IllegalArgumentError(f"level must be one of {', '.join(ConfigCompatibilityLevel)}")
-        path = _config_path(subject_name)
-        return self._read(_object, self.rest.put(path, {"compatibility": level.upper()}), path)
+        return self._ask(_object, _config_path(subject_name), None, "PUT", {"compatibility": level.upper()})
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """Return the compatibility of a subject, or the registry's default."""
-        path = _config_path(subject_name)
-        return self._read(_text("compatibilityLevel"), self.rest.get(path), path)
+        return self._ask(_text("compatibilityLevel"), _config_path(subject_name))
 
     def test_compatibility(
         self,
@@ -518,11 +521,8 @@ class SchemaRegistryClient:
         ``version`` None checks all versions that the subject's compatibility covers.
         """
         path = f"compatibility/subjects/{quoted(subject_name)}/versions" + ("" if version is None else f"/{version}")
-        found = self.rest.post(path, schema.to_dict(), {"normalize": normalize, "verbose": verbose})
-        if self._read(lambda answer: bool(answer["is_compatible"]), found, path):
-            return []
-        problems: list[str] = self._read(_list_of(str), found.get("messages") or (), path)
-        return problems or ["it is not compatible"]
+        query = {"normalize": normalize, "verbose": verbose}
+        return self._ask(_problems, path, query, "POST", schema.to_dict())
 
     def test_compatibility_all_versions(
         self, subject_name: str, schema: Schema, normalize: bool = False, verbose: bool = False
@@ -533,41 +533,35 @@ class SchemaRegistryClient:
     def set_config(self, subject_name: str | None = None, config: ServerConfig | None = None) -> ServerConfig:
         """Set the configuration of a subject, or of the registry."""
         body = (config or ServerConfig()).to_dict()
-        path = _config_path(subject_name)
-        return self._read(ServerConfig.from_dict, self.rest.put(path, body), path)
+        return self._ask(ServerConfig.from_dict, _config_path(subject_name), None, "PUT", body)
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
         """Return the configuration of a subject, or of the registry."""
-        path = _config_path(subject_name)
-        return self._read(ServerConfig.from_dict, self.rest.get(path), path)
+        return self._ask(ServerConfig.from_dict, _config_path(subject_name))
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
         """Delete the configuration of a subject, or of the registry, and return it."""
-        path = _config_path(subject_name)
-        return self._read(ServerConfig.from_dict, self.rest.delete(path), path)
+        return self._ask(ServerConfig.from_dict, _config_path(subject_name), None, "DELETE")
 
     def get_mode(self, subject_name: str) -> str:
         """Return the mode of a subject, such as READWRITE."""
-        path = f"mode/{quoted(subject_name)}"
-        return self._read(_text("mode"), self.rest.get(path), path)
+        return self._ask(_text("mode"), f"mode/{quoted(subject_name)}")
 
     def update_mode(self, subject_name: str, mode: str, force: bool = False) -> str:
         """Set the mode of a subject."""
-        path = f"mode/{quoted(subject_name)}"
-        return self._read(_text("mode"), self.rest.put(path, {"mode": mode}, {"force": force}), path)
+        return self._ask(_text("mode"), f"mode/{quoted(subject_name)}", {"force": force}, "PUT", {"mode": mode})
 
     def delete_mode(self, subject_name: str) -> str:
         """Delete the mode of a subject, and return it."""
-        path = f"mode/{quoted(subject_name)}"
-        return self._read(_text("mode"), self.rest.delete(path), path)
+        return self._ask(_text("mode"), f"mode/{quoted(subject_name)}", None, "DELETE")
 
     def get_global_mode(self) -> str:
         """Return the registry's mode."""
-        return self._read(_text("mode"), self.rest.get("mode"), "mode")
+        return self._ask(_text("mode"), "mode")
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:
         """Set the registry's mode."""
-        return self._read(_text("mode"), self.rest.put("mode", {"mode": mode}, {"force": force}), "mode")
+        return self._ask(_text("mode"), "mode", {"force": force}, "PUT", {"mode": mode})
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Return the names of the registry's contexts."""
@@ -596,8 +590,7 @@ class SchemaRegistryClient:
 
     def create_association(self, request: AssociationCreateOrUpdateRequest) -> AssociationResponse:
         """Associate a resource, such as a topic, with subjects."""
-        path = "associations"
-        return self._read(AssociationResponse.from_dict, self.rest.post(path, request.to_dict()), path)
+        return self._ask(AssociationResponse.from_dict, "associations", None, "POST", request.to_dict())
 
     def delete_associations(
         self,
@@ -644,12 +637,12 @@ class SchemaRegistryClient:
     ) -> list[tuple[str | None, RegisteredSchema]]:
         """Fetch a version in all forms, and what it refers to."""
         seen.add((subject, version))
-        made: list[tuple[str | None, RegisteredSchema]] = [(None, self.get_version(subject, version, True))]
-        schema = made[0][1].schema
+        first = self.get_version(subject, version, True)
+        schema, number = first.schema, first.schema_id
+        made: list[tuple[str | None, RegisteredSchema]] = [(None, first)]
         if schema.schema_type == "PROTOBUF":
-            number = made[0][1].schema_id
             text = schema if number is None else self.get_schema(number, None, SERIALIZED)
-            made.append((SERIALIZED, RegisteredSchema(subject, version, number, made[0][1].guid, text)))
+            made.append((SERIALIZED, RegisteredSchema(subject, version, number, first.guid, text)))
         for fmt, registered in made:
             for deleted in (False, True):
                 self._cache.put(("version", subject, version, deleted, fmt), registered)
@@ -675,11 +668,8 @@ class SchemaRegistryClient:
 
     def clear_caches(self) -> None:
         """Forget all answers."""
-        self._schemas.remove()
-        self._cache.remove()
-        self._latest.remove()
-        self._missing.remove()
-        self._global_ids.remove()
+        for cache in (self._schemas, self._cache, self._latest, self._missing, self._global_ids):
+            cache.remove()
 
     def _forget(self, subject_name: str) -> None:
         self._cache.remove(lambda key: key[1] == subject_name)
@@ -710,6 +700,12 @@ def _object(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise TypeError("it must be an object")
     return answer
+
+
+def _problems(answer: Any) -> list[str]:
+    if answer["is_compatible"]:
+        return []
+    return _list_of(str)(answer.get("messages") or ()) or ["it is not compatible"]
 
 
 def _text(name: str) -> Callable[[Any], str]:

@@ -117,12 +117,18 @@ class JsonValue:
                 values[item.name] = value if make is None else make(value)
         return cls(**values)
 
+    def _values(self) -> list[Any]:
+        return [getattr(self, item.name) for item in fields(self)]  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(_frozen(getattr(self, item.name)) for item in fields(self)))  # type: ignore[arg-type]
+        return hash(tuple(map(_frozen, self._values())))
 
 
 class JsonMap(JsonValue):
@@ -142,6 +148,11 @@ class JsonMap(JsonValue):
 def field_at(path: str) -> str:
     """Return the name in errors of a part of a value; an empty path is that of the whole value."""
     return f"field {path!r}" if path else "the value"
+
+
+def inner_path(path: str, name: str) -> str:
+    """Return the path of a part of the value at ``path``."""
+    return f"{path}.{name}" if path else name
 
 
 def _list_of(cls: type[JsonValue]) -> Callable[[Any], Any]:
@@ -191,16 +202,14 @@ class ConfigCompatibilityLevel(StrEnum):
     NONE = "NONE"
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class RuleParams(JsonMap):
     """The parameters of a rule."""
 
     params: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonMap.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Rule(JsonValue):
     """A rule of a data contract. Without a ``kind`` it is a TRANSFORM, and without a ``mode`` a WRITEREAD.
 
@@ -219,11 +228,10 @@ class Rule(JsonValue):
     on_failure: str | None = None
     disabled: bool | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"kind": _known(RuleKind), "mode": _known(RuleMode), "params": RuleParams.from_dict}
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class RuleSet(JsonValue):
     """The rules of a schema, by phase. ``others`` has the rules of phases that only a newer registry knows."""
 
@@ -233,7 +241,10 @@ class RuleSet(JsonValue):
     enable_at: str | None = None
     others: dict[str, Any] | None = None
 
-    __hash__ = JsonValue.__hash__
+    def of(self, phase: RulePhase) -> list[Rule]:
+        """Return the rules of a phase."""
+        found: list[Rule] | None = getattr(self, f"{phase.lower()}_rules")
+        return found or []
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
@@ -247,32 +258,24 @@ class RuleSet(JsonValue):
         found.others = {name: value for name, value in src_dict.items() if name not in known and value} or None
         return found
 
-    _makers: ClassVar = {
-        "migration_rules": _list_of(Rule),
-        "domain_rules": _list_of(Rule),
-        "encoding_rules": _list_of(Rule),
-    }
+    _makers: ClassVar = dict.fromkeys(("migration_rules", "domain_rules", "encoding_rules"), _list_of(Rule))
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class MetadataTags(JsonMap):
     """Tags of fields, by path."""
 
     tags: dict[str, list[str]] = field(default_factory=dict)
 
-    __hash__ = JsonMap.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class MetadataProperties(JsonMap):
     """Properties of a schema."""
 
     properties: dict[str, str] = field(default_factory=dict)
 
-    __hash__ = JsonMap.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Metadata(JsonValue):
     """Tags and properties of a schema."""
 
@@ -280,21 +283,18 @@ class Metadata(JsonValue):
     properties: MetadataProperties | None = None
     sensitive: list[str] | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"tags": MetadataTags.from_dict, "properties": MetadataProperties.from_dict}
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class SchemaVersion(JsonValue):
     """A version of a subject."""
 
     subject: str | None = None
     version: int | None = None
 
-    __hash__ = JsonValue.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class SchemaReference(JsonValue):
     """A reference to another schema: the name used for it, its subject and its version."""
 
@@ -302,10 +302,8 @@ class SchemaReference(JsonValue):
     subject: str | None = None
     version: int | None = None
 
-    __hash__ = JsonValue.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Schema(JsonValue):
     """A schema: its text, its type (AVRO, JSON or PROTOBUF), and the schemas that it refers to."""
 
@@ -315,7 +313,6 @@ class Schema(JsonValue):
     metadata: Metadata | None = None
     rule_set: RuleSet | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {
         "references": _list_of(SchemaReference),
         "metadata": Metadata.from_dict,
@@ -327,7 +324,7 @@ class Schema(JsonValue):
         return super().from_dict(src_dict) if src_dict.get("schema") is not None else cls(None)
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class RegisteredSchema(JsonValue):
     """A schema with its ids, and the subject and version that it is registered as."""
 
@@ -336,8 +333,6 @@ class RegisteredSchema(JsonValue):
     schema_id: int | None
     guid: str | None
     schema: Schema
-
-    __hash__ = JsonValue.__hash__
 
     def to_dict(self) -> dict[str, Any]:
         own = {"subject": self.subject, "version": self.version, "id": self.schema_id, "guid": self.guid}
@@ -349,7 +344,7 @@ class RegisteredSchema(JsonValue):
         return cls(found("subject"), found("version"), found("id"), found("guid"), Schema.from_dict(src_dict))
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class ServerConfig(JsonValue):
     """The configuration of a subject, or of the registry."""
 
@@ -361,7 +356,6 @@ class ServerConfig(JsonValue):
     default_rule_set: RuleSet | None = None
     override_rule_set: RuleSet | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {
         "compatibility": ConfigCompatibilityLevel,
         "compatibility_level": ConfigCompatibilityLevel,
@@ -372,7 +366,7 @@ class ServerConfig(JsonValue):
     }
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class Association(JsonValue):
     """A resource, such as a topic, and the subject of its keys or values."""
 
@@ -385,10 +379,8 @@ class Association(JsonValue):
     association_type: str | None = None
     frozen: bool = False
 
-    __hash__ = JsonValue.__hash__
 
-
-@dataclass(eq=True)
+@dataclass(eq=False)
 class AssociationInfo(JsonValue):
     """One association in a response."""
 
@@ -398,11 +390,10 @@ class AssociationInfo(JsonValue):
     frozen: bool = False
     schema: Schema | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"schema": Schema.from_dict}
 
 
-@dataclass(eq=True)
+@dataclass(eq=False)
 class AssociationCreateOrUpdateInfo(JsonValue):
     """One association of a request."""
 
@@ -413,33 +404,30 @@ class AssociationCreateOrUpdateInfo(JsonValue):
     schema: Schema | None = None
     normalize: bool | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"schema": Schema.from_dict}
 
 
-@dataclass(eq=True)
-class AssociationCreateOrUpdateRequest(JsonValue):
-    """The associations to create for a resource, or to change."""
-
+@dataclass(eq=False)
+class _Resource(JsonValue):
     resource_name: str | None = None
     resource_namespace: str | None = None
     resource_id: str | None = None
     resource_type: str | None = None
+
+
+@dataclass(eq=False)
+class AssociationCreateOrUpdateRequest(_Resource):
+    """The associations to create for a resource, or to change."""
+
     associations: list[AssociationCreateOrUpdateInfo] | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"associations": _list_of(AssociationCreateOrUpdateInfo)}
 
 
-@dataclass(eq=True)
-class AssociationResponse(JsonValue):
+@dataclass(eq=False)
+class AssociationResponse(_Resource):
     """The associations of a resource that were created or changed."""
 
-    resource_name: str | None = None
-    resource_namespace: str | None = None
-    resource_id: str | None = None
-    resource_type: str | None = None
     associations: list[AssociationInfo] | None = None
 
-    __hash__ = JsonValue.__hash__
     _makers: ClassVar = {"associations": _list_of(AssociationInfo)}

@@ -405,14 +405,11 @@ class BaseSerde:
         """Return what walks the fields of a value for rules; None if the format has none."""
         return None
 
-    def _ruled(self, plan: Plan, value: Any, ctx: SerializationContext | None, may_wait: bool) -> Any:
-        """Return a value after the domain rules of its plan."""
-        mode, subject, walk = (
-            RuleMode.WRITE if self._is_writing else RuleMode.READ,
-            plan.subject or "",
-            self._walk(plan),
-        )
-        return self._runner.run(RulePhase.DOMAIN, mode, subject, ctx, None, plan.ruled, value, walk, may_wait)
+    def _ruled(self, phase: RulePhase, plan: Plan, value: Any, ctx: SerializationContext | None, may_wait: bool) -> Any:
+        """Return a value after the domain rules of its plan, or bytes after the encoding rules."""
+        mode = RuleMode.WRITE if self._is_writing else RuleMode.READ
+        schema, walk = (plan.ruled, self._walk(plan)) if phase == RulePhase.DOMAIN else (plan.writer, None)
+        return self._runner.run(phase, mode, plan.subject or "", ctx, None, schema, value, walk, may_wait)
 
     def close(self) -> None:
         """Do nothing: the registry's client is the application's to close."""
@@ -440,16 +437,15 @@ class BaseSerializer(BaseSerde):
         self._to_dict: ToDict | None = None
         #: Makes values of the application's model, if there is one.
         self._of_model: Callable[[Any], Any] | None = None
+        #: The schema that the application has given, and the name of its type.
+        self._schema: Schema | None = None
+        self._name: str | None = None
 
     # Hooks for each format.
 
     def _own_schema(self, ctx: SerializationContext | None) -> Schema | None:
-        """Return the schema that the application has given."""
-        raise NotImplementedError
-
-    def _record_name(self) -> str | None:
-        """Return the name of the given schema's type."""
-        raise NotImplementedError
+        """Return the schema to write by, unless settings name another one."""
+        return self._schema
 
     def _codec(self, schema: Schema) -> Any:
         """Return what the format needs to write by a schema. May ask the registry for references."""
@@ -482,7 +478,7 @@ class BaseSerializer(BaseSerde):
 
     def _plan_key(self, ctx: SerializationContext | None) -> Hashable:
         if self._conf["subject.name.strategy"] is not None:  # which may look at anything
-            return self._subject(ctx, self._record_name())
+            return self._subject(ctx, self._name)
         return None if ctx is None else (ctx.topic, ctx.field)
 
     def _make_plan(self, ctx: SerializationContext | None) -> Plan:
@@ -492,7 +488,7 @@ class BaseSerializer(BaseSerde):
             SchemaRegistryError: the schema is not registered, or not compatible.
         """
         registry = self._registry_needed()
-        subject = self._subject(ctx, self._record_name())
+        subject = self._subject(ctx, self._name)
         fixed: int | None = self._conf["use.schema.id"]
         if fixed is not None:
             schema = registry.get_schema(fixed, None, self._fmt)
@@ -541,7 +537,7 @@ class BaseSerializer(BaseSerde):
         if plan.inline is not None and self._inline_execution == "BEFORE_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
         if plan.has_rules:
-            value = self._ruled(plan, value, ctx, may_wait)
+            value = self._ruled(RulePhase.DOMAIN, plan, value, ctx, may_wait)
         if plan.inline is not None and self._inline_execution == "AFTER_DOMAIN_RULES":
             self._ensure_inline_rules_hold(plan, value, ctx)
         try:
@@ -549,12 +545,8 @@ class BaseSerializer(BaseSerde):
         except Exception as error:
             raise self._unfit(plan, value, ctx, error) from error
         if plan.has_encoding_rules:
-            data = self._runner.run(
-                RulePhase.ENCODING, RuleMode.WRITE, plan.subject or "", ctx, None, plan.writer, data, None, may_wait
-            )
-        assert plan.schema_id is not None
-        written: bytes = self._write_id(data, ctx, plan.schema_id)
-        return written
+            data = self._ruled(RulePhase.ENCODING, plan, data, ctx, may_wait)
+        return self.framed(plan, data, ctx)
 
     def _ensure_inline_rules_hold(self, plan: Plan, value: Any, ctx: SerializationContext | None) -> None:
         assert plan.inline is not None
@@ -590,10 +582,10 @@ class BaseSerializer(BaseSerde):
         """
         return self._known_plan(ctx) or self._make_plan(ctx)
 
-    def prefix(self, plan: Plan, ctx: SerializationContext | None) -> bytes:
-        """Return the bytes with the schema's id that come before each value."""
+    def framed(self, plan: Plan, data: bytes, ctx: SerializationContext | None) -> bytes:
+        """Return the bytes of a value with the schema's id before them, unless that goes into a header."""
         assert plan.schema_id is not None
-        written: bytes = self._write_id(b"", ctx, plan.schema_id)
+        written: bytes = self._write_id(data, ctx, plan.schema_id)
         return written
 
     def for_field(self, field: MessageField) -> BoundSerializer:
@@ -612,12 +604,10 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         #: Makes instances of the application's model, if there is one.
         self._make: Callable[[Any], Any] | None = None
         self._from_dict: ToDict | None = None
+        #: The schema that the application wants to read by.
+        self._schema: Schema | None = None
 
     # Hooks for each format.
-
-    def _own_schema(self) -> Schema | None:
-        """Return the schema that the application wants to read by."""
-        return None
 
     def _codec(self, writer: Schema | None, reader: Schema | None, schema_id: SchemaId) -> Any:
         """Return what the format needs to read. May ask the registry for references."""
@@ -705,7 +695,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
             ruled = reader
             migrations = self._migrations(subject, writer, latest)
         else:
-            own = self._own_schema()
+            own = self._schema
             reader = own or writer
             ruled = own if own is not None and own.rule_set is not None else writer or own
         decoded = writer if migrations else reader
@@ -731,19 +721,19 @@ class BaseDeserializer(BaseSerde, Generic[T]):
         ]
         return tuple(steps if is_up else reversed(steps))
 
-    def _begin(self, data: bytes, ctx: SerializationContext | None) -> tuple[SchemaId, bytes]:
+    def _begin(self, data: bytes, ctx: SerializationContext | None) -> tuple[SchemaId, bytes, Plan | None]:
+        """Return the schema's id, the data, and the plan for both if it is known."""
         schema_id = SchemaId(self.schema_type)
         schema_id.zigzag = self._zigzag
         try:
-            return schema_id, decoded_by(self._read_id, data, ctx, schema_id)
+            payload = decoded_by(self._read_id, data, ctx, schema_id)
         except SerializationError as error:
             raise type(error)(f"{self._where(ctx, None)}: {error}") from error
+        return schema_id, payload, self._plans.get(self._plan_key(schema_id, ctx))
 
     def _read(self, plan: Plan, data: bytes, ctx: SerializationContext | None, may_wait: bool = True) -> Any:
         if plan.has_encoding_rules:
-            data = self._runner.run(
-                RulePhase.ENCODING, RuleMode.READ, plan.subject or "", ctx, None, plan.writer, data, None, may_wait
-            )
+            data = self._ruled(RulePhase.ENCODING, plan, data, ctx, may_wait)
         try:
             value = self._loaded(plan, data)
         except Exception as error:
@@ -753,7 +743,7 @@ class BaseDeserializer(BaseSerde, Generic[T]):
                 value = self._runner.run(RulePhase.MIGRATION, mode, plan.subject or "", ctx, source, target, value)
             value = self._after_migrations(plan, value)
         if plan.has_rules:
-            value = self._ruled(plan, value, ctx, may_wait)
+            value = self._ruled(RulePhase.DOMAIN, plan, value, ctx, may_wait)
             try:
                 value = self._after_rules(plan, value)
             except Exception as error:
@@ -780,17 +770,13 @@ class BaseDeserializer(BaseSerde, Generic[T]):
     def _call(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
         if data is None:
             return None
-        schema_id, payload = self._begin(data, ctx)
-        plan = self._plans.get(self._plan_key(schema_id, ctx))
-        if plan is None:
-            plan = self._new_plan(schema_id, ctx)
-        return self._read(plan, payload, ctx)
+        schema_id, payload, plan = self._begin(data, ctx)
+        return self._read(plan or self._new_plan(schema_id, ctx), payload, ctx)
 
     async def _call_async(self, data: bytes | None, ctx: SerializationContext | None) -> Any:
         if data is None:
             return None
-        schema_id, payload = self._begin(data, ctx)
-        plan = self._plans.get(self._plan_key(schema_id, ctx))
+        schema_id, payload, plan = self._begin(data, ctx)
         if plan is None and self._client is None:  # then nothing is asked
             plan = self._new_plan(schema_id, ctx)
         if plan is None:
@@ -864,8 +850,7 @@ class BoundDeserializer(_Bound[BaseDeserializer[Any]], Generic[T]):
         if self._waits or data is None:
             found = serde._call(data, ctx)
             return found
-        schema_id, payload = serde._begin(data, ctx)
-        plan = serde._plans.get(serde._plan_key(schema_id, ctx))
+        schema_id, payload, plan = serde._begin(data, ctx)
         if plan is None:
             raise NotLoadedError(lambda: _loading(serde._client, lambda: serde._new_plan(schema_id, ctx)))
         try:

@@ -12,7 +12,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.errors import ConfigError, IllegalArgumentError, SerializationError
-from pykclient.schema_registry.column_encoder import AvroEncoder, avro_encoder
+from pykclient.schema_registry.column_encoder import RowEncoder, avro_encoder
 from pykclient.schema_registry.columns import RegistryColumns, avro_columns
 from pykclient.schema_registry.schema_registry_client import SchemaRegistryClient
 from pykclient.schema_registry.schemas import Schema
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pykclient.schema_registry.object_encoder import ObjectEncoder
     from pykclient.spark.options import FormatOptions, ReadOptions, WriteOptions
 
 #: The workers of a machine mostly use one registry.
@@ -43,7 +42,7 @@ class WrittenFormat(NamedTuple):
     def __repr__(self) -> str:
         return f"WrittenFormat({self.format}, {self.schema_id})"
 
-    def encoder(self, column: str) -> AvroEncoder | ObjectEncoder:
+    def encoder(self, column: str) -> RowEncoder:
         """Return an encoder for one task."""
         conf = {"use.schema.id": self.schema_id}
         return _encoder(self.format, _client(self.registry), None, column, conf, self.message)
@@ -56,7 +55,7 @@ def _encoder(
     column: str,
     conf: Mapping[str, Any],
     message: str | None,
-) -> AvroEncoder | ObjectEncoder:
+) -> RowEncoder:
     """Return the encoder of a format."""
     if format == "avro":
         return avro_encoder(registry, schema, column, conf)
