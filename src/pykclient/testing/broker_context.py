@@ -73,6 +73,7 @@ class BrokerContext:
         self._network = network
         self._held: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._clients: list[NetworkClient] = []
+        self._periodic: dict[Callable[[], object], TimerHandle] = {}
 
     @property
     def party(self) -> str:
@@ -98,6 +99,15 @@ class BrokerContext:
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         """Schedule a delayed callback on the loop while the broker lives. If it is paused, the callback runs later."""
         return self.loop.call_later(delay_ms, self._call, callback, arguments)
+
+    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        """Call ``work`` at an interval while the broker lives."""
+
+        def run() -> None:
+            self.every(interval_ms, work)
+            work()
+
+        self._periodic[work] = self.call_later(interval_ms, run)
 
     def _call(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if self.paused:
@@ -148,9 +158,12 @@ class BrokerContext:
         client.close()
 
     def stop(self) -> None:
-        """Close the connections to other brokers, and drop the work that was held during a pause."""
+        """Close the connections to other brokers, and drop periodic work and the work that was held during a pause."""
         for client in self._clients:
             client.close()
         self._clients.clear()
+        for timer in self._periodic.values():
+            timer.cancel()
+        self._periodic.clear()
         self._held.clear()
         self.move(STOPPED)

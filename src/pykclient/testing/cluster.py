@@ -232,7 +232,7 @@ class Cluster:
         return [] if partition is None else sorted(partition.isr)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Make an in-sync replica the leader; return False if the broker is not in sync.
+        """Make an in-sync replica the leader; return False if the broker is not in sync, or no broker can change it.
 
         Raises:
             IllegalStateError: there is no controller.
@@ -241,7 +241,9 @@ class Cluster:
         controller = self.active_controller()
         if controller is None:
             raise IllegalStateError("the cluster has no controller to move a leader; wait until one is elected")
-        return controller.controller.elector.move_leader(topic_partition, broker_id)
+        return controller.coordination.connected and controller.controller.elector.move_leader(
+            topic_partition, broker_id
+        )
 
     def log_records(
         self, topic_partition: TopicPartition, broker_id: int | None = None, from_offset: int = 0

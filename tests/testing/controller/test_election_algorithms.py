@@ -7,9 +7,9 @@ import pytest
 from pykclient.errors import IllegalStateError
 from pykclient.testing.controller.controller_context import (
     ControllerContext,
+    PartitionAndReplica,
     PartitionState,
     ReplicaState,
-    check_move,
 )
 from pykclient.testing.controller.state_machines import (
     ElectionStrategy,
@@ -87,11 +87,16 @@ def test_shutdown_election_picks_the_leader(
 
 
 def test_state_tables_have_every_state_and_valid_moves() -> None:
-    for table in (PartitionState.VALID_PREVIOUS_STATES, ReplicaState.VALID_PREVIOUS_STATES):
+    for table in (PartitionState.MOVES, ReplicaState.MOVES):
         assert all(previous in table for states in table.values() for previous in states)
-    with pytest.raises(IllegalStateError, match="cannot become NEW, as it is ONLINE"):
-        check_move(PartitionState, "t-0", PartitionState.ONLINE, PartitionState.NEW)
-    with pytest.raises(IllegalStateError, match="cannot become ONLINE, as it is NON_EXISTENT"):
-        check_move(PartitionState, "t-0", PartitionState.NON_EXISTENT, PartitionState.ONLINE)
-    with pytest.raises(IllegalStateError, match="cannot become DELETION_STARTED, as it is ONLINE"):
-        check_move(ReplicaState, "t-0", ReplicaState.ONLINE, ReplicaState.DELETION_STARTED)
+    context, topic_partition = ControllerContext(), TopicPartition("t", 0)
+    with pytest.raises(IllegalStateError, match="cannot go from NON_EXISTENT to ONLINE"):
+        context.move_partition(topic_partition, PartitionState.ONLINE)
+    context.move_partition(topic_partition, PartitionState.NEW)
+    context.move_partition(topic_partition, PartitionState.ONLINE)
+    with pytest.raises(IllegalStateError, match="cannot go from ONLINE to NEW"):
+        context.move_partition(topic_partition, PartitionState.NEW)
+    replica = PartitionAndReplica(topic_partition, 1)
+    context.move_replica(replica, ReplicaState.NEW)
+    with pytest.raises(IllegalStateError, match="cannot go from NEW to DELETION_STARTED"):
+        context.move_replica(replica, ReplicaState.DELETION_STARTED)

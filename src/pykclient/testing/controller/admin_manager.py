@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -13,7 +13,7 @@ from pykclient.protocol.messages.create_partitions import CreatePartitionsReques
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.controller.controller_context import ControllerContext, ControllerEvents
+from pykclient.testing.controller.controller_context import ControllerContext
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import ReplicaAssignment, TopicAssignment
 from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
@@ -162,6 +162,7 @@ class _PlannedTopic(NamedTuple):
 Respond = Callable[[Mapping[str, TopicOutcome]], None]
 
 
+@dataclass(eq=False, repr=False)
 class AdminManager:
     """Creates, extends and deletes topics.
 
@@ -169,21 +170,14 @@ class AdminManager:
     to all other brokers as well; or with REQUEST_TIMED_OUT, in which case the operation continues. Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        events: ControllerEvents,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        metadata_cache: MetadataCache,
-    ) -> None:
-        self._broker = broker
-        self._events = events
-        self._context = context
-        self._store = store
-        self._metadata_cache = metadata_cache
-        self._purgatory = DelayedOperationPurgatory(broker)
-        metadata_cache.add_listener(self._on_metadata_update)
+    _broker: BrokerContext
+    _context: ControllerContext
+    _store: KafkaCoordinationClient
+    _metadata_cache: MetadataCache
+
+    def __post_init__(self) -> None:
+        self._purgatory = DelayedOperationPurgatory(self._broker)
+        self._metadata_cache.add_listener(self._on_metadata_update)
 
     def shutdown(self) -> None:
         self._purgatory.shutdown()
@@ -205,23 +199,7 @@ class AdminManager:
         topics: Sequence[CreateTopicsRequest.CreatableTopic],
         respond: Respond,
     ) -> None:
-        """Create topics; call ``respond`` with the result of each."""
-        names = [topic.name for topic in topics]
-
-        def process() -> None:
-            try:
-                outcomes = self._create_topics(topics, validate_only)
-            except errors.PolicyViolationError as error:
-                respond(dict.fromkeys(names, TopicOutcome(error)))
-                return
-            self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
-
-        self._events.put_if_active("CreateTopics", process, lambda: respond(_not_controller(names)))
-
-    def _create_topics(
-        self, topics: Sequence[CreateTopicsRequest.CreatableTopic], validate_only: bool
-    ) -> dict[str, TopicOutcome]:
-        """Create the topics that can be created, and return the result of each.
+        """Create the topics that can be created; call ``respond`` with the result of each.
 
         Raises:
             PolicyViolationError: the request is for too many partitions; none of its topics is created.
@@ -248,7 +226,7 @@ class AdminManager:
             raise errors.PolicyViolationError("Unable to perform excessively large batch operation.")
         for name, plan in () if validate_only else planned.items():
             self._store.create_topic(name, plan.assignment, plan.config)
-        return outcomes
+        self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
     def _num_partitions(self, topic: CreateTopicsRequest.CreatableTopic) -> int:
         """Return the number of partitions that a topic asks for; at least 0."""
@@ -330,32 +308,26 @@ class AdminManager:
     ) -> None:
         """Add partitions to topics; call ``respond`` with the result of each."""
         names = [topic.name for topic in topics]
-
-        def process() -> None:
-            outcomes: dict[str, TopicOutcome] = {}
-            # Java's controller makes partitions up to its limit, and answers UNKNOWN_SERVER_ERROR for the rest.
-            room = MAX_PARTITIONS_PER_BATCH
-            for topic in topics:
+        outcomes: dict[str, TopicOutcome] = {}
+        # Java's controller makes partitions up to its limit, and answers UNKNOWN_SERVER_ERROR for the rest.
+        room = MAX_PARTITIONS_PER_BATCH
+        for topic in topics:
+            try:
                 if names.count(topic.name) > 1:
-                    outcomes[topic.name] = TopicOutcome(errors.InvalidRequestError("Duplicate topic name."))
-                    continue
-                try:
-                    existing, added = self._planned_partitions(topic)
-                    if len(added) > room:
-                        raise errors.PolicyViolationError(TOO_MANY_PARTITIONS)
-                except errors.BrokerError as error:
-                    outcomes[topic.name] = TopicOutcome(error)
-                    continue
-                room -= len(added)
-                if not validate_only:
-                    extended = TopicAssignment(existing.topic_id, {**existing.partitions, **added})
-                    self._store.set_topic_assignment(topic.name, extended)
-                outcomes[topic.name] = TopicOutcome(
-                    None, existing.topic_id, topic.count, len(existing.partitions[0].replicas)
-                )
-            self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
-
-        self._events.put_if_active("CreatePartitions", process, lambda: respond(_not_controller(names)))
+                    raise errors.InvalidRequestError("Duplicate topic name.")
+                existing, added = self._planned_partitions(topic)
+                if len(added) > room:
+                    raise errors.PolicyViolationError(TOO_MANY_PARTITIONS)
+            except errors.BrokerError as error:
+                outcomes[topic.name] = TopicOutcome(error)
+                continue
+            room -= len(added)
+            if not validate_only:
+                extended = TopicAssignment(existing.topic_id, {**existing.partitions, **added})
+                self._store.set_topic_assignment(topic.name, extended)
+            replication_factor = len(existing.partitions[0].replicas)
+            outcomes[topic.name] = TopicOutcome(None, existing.topic_id, topic.count, replication_factor)
+        self._answer_when_known(timeout_ms, validate_only, outcomes, respond, self._is_created)
 
     def _planned_partitions(
         self, topic: CreatePartitionsRequest.CreatePartitionsTopic
@@ -410,20 +382,16 @@ class AdminManager:
 
     def delete_topics(self, timeout_ms: int, topics: Collection[str], respond: Respond) -> None:
         """Delete topics; call ``respond`` with the result of each."""
-
-        def process() -> None:
-            outcomes: dict[str, TopicOutcome] = {}
-            for topic in topics:
-                if not self._broker.config.get_bool("delete.topic.enable"):
-                    outcomes[topic] = TopicOutcome(errors.TopicDeletionDisabledError())
-                elif self._store.topic_exists(topic):
-                    self._store.create_delete_topic(topic)
-                    outcomes[topic] = TopicOutcome(None, self._context.topic_id(topic))
-                else:
-                    outcomes[topic] = TopicOutcome(errors.UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
-            self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
-
-        self._events.put_if_active("DeleteTopics", process, lambda: respond(_not_controller(topics)))
+        outcomes: dict[str, TopicOutcome] = {}
+        for topic in topics:
+            if not self._broker.config.get_bool("delete.topic.enable"):
+                outcomes[topic] = TopicOutcome(errors.TopicDeletionDisabledError())
+            elif self._store.topic_exists(topic):
+                self._store.create_delete_topic(topic)
+                outcomes[topic] = TopicOutcome(None, self._context.topic_id(topic))
+            else:
+                outcomes[topic] = TopicOutcome(errors.UnknownTopicOrPartitionError(_NO_SUCH_TOPIC))
+        self._answer_when_known(timeout_ms, False, outcomes, respond, self._is_deleted)
 
     def _is_deleted(self, topic: str, outcome: TopicOutcome) -> bool:  # noqa: ARG002 - as _is_created
         if self._metadata_cache.contains(topic):
@@ -482,8 +450,3 @@ def is_led(cache: MetadataCache, topic: str, num_partitions: int) -> bool:
     """Return whether a broker knows a live leader for ``num_partitions`` partitions of a topic."""
     snapshot = cache.snapshot
     return all(snapshot.leader(TopicPartition(topic, index)) is not None for index in range(num_partitions))
-
-
-def _not_controller(topics: Iterable[str]) -> dict[str, TopicOutcome]:
-    outcome = TopicOutcome(errors.NotControllerError("This is not the correct controller for this cluster."))
-    return dict.fromkeys(topics, outcome)

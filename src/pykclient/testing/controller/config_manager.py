@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from pykclient import errors, topic_names
@@ -10,7 +11,6 @@ from pykclient.config.config_def import ConfigKey, Type
 from pykclient.protocol.messages.describe_configs import DescribeConfigsResponse
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.controller.controller_context import ControllerEvents
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.log import log_config
@@ -173,29 +173,18 @@ def _entry(key: ConfigKey, value: Any, synonyms: list[Synonym], documentation: b
     )
 
 
+@dataclass(eq=False, repr=False)
 class ConfigManager:
     """Describes and alters settings, and learns of changes made by other brokers. Thread: loop."""
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        events: ControllerEvents,
-        coordination: CoordinationClient,
-        store: KafkaCoordinationClient,
-        metadata_cache: MetadataCache,
-        log_manager: LogManager,
-        group_configs: GroupConfigManager,
-        on_topic_config_change: Callable[[str], None],
-    ) -> None:
-        self._broker = broker
-        self._events = events
-        self._coordination = coordination
-        self._store = store
-        self._metadata_cache = metadata_cache
-        self._log_manager = log_manager
-        self._group_configs = group_configs
-        self._on_topic_config_change = on_topic_config_change
-        self._seen_changes: set[str] = set()
+    _broker: BrokerContext
+    _coordination: CoordinationClient
+    _store: KafkaCoordinationClient
+    _metadata_cache: MetadataCache
+    _log_manager: LogManager
+    _group_configs: GroupConfigManager
+    _on_topic_config_change: Callable[[str], None]
+    _seen_changes: set[str] = field(default_factory=set)
 
     # --- changes -------------------------------------------------------------------------------------------------
 
@@ -300,36 +289,13 @@ class ConfigManager:
     # --- altering ------------------------------------------------------------------------------------------------
 
     def alter(
-        self,
-        changes: Sequence[tuple[ConfigResource, Sequence[AlterConfigOp], bool]],
-        validate_only: bool,
-        respond: Callable[[Sequence[tuple[ConfigResource, errors.BrokerError | None]]], None],
-    ) -> None:
-        """Change settings of resources, on any broker. The flag replaces all settings (the old AlterConfigs)."""
-
-        def process() -> None:
-            resources = [resource for resource, _, _ in changes]
-            outcomes: list[tuple[ConfigResource, errors.BrokerError | None]] = []
-            for resource, operations, replace in changes:
-                try:
-                    if resources.count(resource) > 1:
-                        raise errors.InvalidRequestError("Error due to duplicate config resources")
-                    self._alter(resource, operations, replace, validate_only)
-                except errors.BrokerError as error:
-                    outcomes.append((resource, error))
-                else:
-                    outcomes.append((resource, None))
-            respond(outcomes)
-
-        def fail() -> None:
-            error = errors.NotControllerError("This broker has lost its session.")
-            respond([(resource, error) for resource, _, _ in changes])
-
-        self._events.put("AlterConfigs", process, fail)
-
-    def _alter(
         self, resource: ConfigResource, operations: Sequence[AlterConfigOp], replace: bool, validate_only: bool
     ) -> None:
+        """Change settings of a resource. ``replace`` replaces all of them (the old AlterConfigs).
+
+        Raises:
+            BrokerError: they cannot be changed.
+        """
         if resource.type == BROKER:
             if resource.name:
                 self._check_own(resource.name)

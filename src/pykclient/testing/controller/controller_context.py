@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from pykclient.errors import ControllerMovedError, IllegalStateError
+from pykclient.errors import ControllerMovedError, check_move
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordination.coordination_client import CoordinationClient
@@ -32,12 +31,12 @@ class PartitionState:
     ONLINE: Final = "ONLINE"  # has a leader
     OFFLINE: Final = "OFFLINE"  # had one
 
-    #: state -> its valid previous states
-    VALID_PREVIOUS_STATES: Final = {
-        NEW: (NON_EXISTENT,),
-        ONLINE: (NEW, ONLINE, OFFLINE),
-        OFFLINE: (NEW, ONLINE, OFFLINE),
-        NON_EXISTENT: (OFFLINE,),
+    #: state -> the valid next states
+    MOVES: Final = {
+        NON_EXISTENT: (NEW,),
+        NEW: (ONLINE, OFFLINE),
+        ONLINE: (ONLINE, OFFLINE),
+        OFFLINE: (ONLINE, OFFLINE, NON_EXISTENT),
     }
 
 
@@ -52,26 +51,16 @@ class ReplicaState:
     DELETION_SUCCESSFUL: Final = "DELETION_SUCCESSFUL"
     DELETION_INELIGIBLE: Final = "DELETION_INELIGIBLE"  # the deletion failed or cannot start
 
-    #: state -> its valid previous states
-    VALID_PREVIOUS_STATES: Final = {
-        NEW: (NON_EXISTENT,),
-        ONLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
-        OFFLINE: (NEW, ONLINE, OFFLINE, DELETION_INELIGIBLE),
-        DELETION_STARTED: (OFFLINE,),
-        DELETION_SUCCESSFUL: (DELETION_STARTED,),
-        DELETION_INELIGIBLE: (OFFLINE, DELETION_STARTED),
-        NON_EXISTENT: (DELETION_SUCCESSFUL,),
+    #: state -> the valid next states
+    MOVES: Final = {
+        NON_EXISTENT: (NEW,),
+        NEW: (ONLINE, OFFLINE),
+        ONLINE: (ONLINE, OFFLINE),
+        OFFLINE: (ONLINE, OFFLINE, DELETION_STARTED, DELETION_INELIGIBLE),
+        DELETION_STARTED: (DELETION_SUCCESSFUL, DELETION_INELIGIBLE),
+        DELETION_SUCCESSFUL: (NON_EXISTENT,),
+        DELETION_INELIGIBLE: (ONLINE, OFFLINE),
     }
-
-
-def check_move(states: type[PartitionState | ReplicaState], what: str, current: str, target: str) -> None:
-    """Check a transition of a partition or a replica.
-
-    Raises:
-        IllegalStateError: the table does not have it.
-    """
-    if current not in states.VALID_PREVIOUS_STATES[target]:
-        raise IllegalStateError(f"{what} cannot become {target}, as it is {current}")
 
 
 #: An error code and its text; (0, None) means success.
@@ -269,7 +258,7 @@ class ControllerContext:
             IllegalStateError: the table does not have the transition.
         """
         current = self.partition_states.get(topic_partition, PartitionState.NON_EXISTENT)
-        check_move(PartitionState, f"partition {topic_partition}", current, target)
+        check_move(f"partition {topic_partition}", PartitionState.MOVES, current, target)
         if target == PartitionState.NON_EXISTENT:
             self.partition_states.pop(topic_partition, None)
         else:
@@ -284,7 +273,7 @@ class ControllerContext:
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        check_move(ReplicaState, f"replica {replica}", self.replica_state(replica), target)
+        check_move(f"replica {replica}", ReplicaState.MOVES, self.replica_state(replica), target)
         if target == ReplicaState.NON_EXISTENT:
             self.replica_states.pop(replica, None)
         else:
@@ -299,33 +288,10 @@ class ControllerContext:
         return topic in self.topics_to_be_deleted
 
 
-class ControllerEvents(Protocol):
-    """The controller as its parts see it: whether it is active, and its queue. Thread: loop."""
-
-    @property
-    def is_active(self) -> bool:
-        """True if this broker is the controller, as far as it knows."""
-
-    def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
-        """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
-
-    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None] = lambda: None) -> None:
-        """Queue ``process`` as one event; ``refuse`` is called instead if this broker is not the controller then."""
-
-
-@dataclass(slots=True, eq=False)
-class ControllerEvent:
-    """An event.
-
-    ``process`` handles it; ``preempt`` is called instead if the broker's session ends first. Thread: loop.
-    """
-
+class _Event(NamedTuple):
     name: str
     process: Callable[[], None]
-    preempt: Callable[[], None] | None = None
-
-    def __repr__(self) -> str:
-        return f"ControllerEvent({self.name})"
+    preempt: Callable[[], None]
 
 
 class ControllerEventManager:
@@ -344,21 +310,21 @@ class ControllerEventManager:
         self._coordination = coordination
         self._on_controller_moved = on_controller_moved
         self._log = broker.log_context.logger(__name__)
-        self._queue: deque[ControllerEvent] = deque()
+        self._queue: deque[_Event] = deque()
         self._scheduled = False
         self._closed = False
 
-    def put(self, event: ControllerEvent) -> None:
+    def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None]) -> None:
+        """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
         if not self._closed:
-            self._queue.append(event)
+            self._queue.append(_Event(name, process, preempt))
             self.resume()
 
     def preempt_all(self) -> None:
         """Discard all waiting events, and call their ``preempt``."""
         preempted, self._queue = self._queue, deque()
-        for queued in preempted:
-            if queued.preempt is not None:
-                queued.preempt()
+        for event in preempted:
+            event.preempt()
 
     def close(self) -> None:
         self._closed = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 from pykclient import errors
+from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from pykclient.protocol.messages.stop_replica import StopReplicaResponse
 from pykclient.testing.broker_context import BrokerContext
@@ -17,7 +17,6 @@ from pykclient.testing.controller.controller_channel_manager import (
 )
 from pykclient.testing.controller.controller_context import (
     ControllerContext,
-    ControllerEvent,
     ControllerEventManager,
     PartitionAndReplica,
     PartitionState,
@@ -33,6 +32,7 @@ from pykclient.testing.controller.state_machines import (
     ReplicaElector,
     ReplicaStateMachine,
     leader_for_controlled_shutdown,
+    leader_for_offline,
 )
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import (
@@ -43,10 +43,13 @@ from pykclient.testing.coordination.coordination_client import (
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
 from pykclient.testing.log.log_manager import LogManager
 from pykclient.testing.metadata_cache import MetadataCache
+from pykclient.testing.request_channel import Request
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.types import TopicPartition
 
-_NOT_CONTROLLER: Final = errors.NotControllerError.code
+
+def _do_nothing() -> None:
+    pass
 
 
 class KafkaController:
@@ -78,35 +81,18 @@ class KafkaController:
         self.request_batch = request_batch = ControllerBrokerRequestBatch(
             broker, context, self.channel_manager, self._on_leader_and_isr_response, self._on_stop_replica_response
         )
-        self.replica_state_machine = replica_state_machine = ReplicaStateMachine(context, store, request_batch)
-        self.partition_state_machine = partition_state_machine = PartitionStateMachine(
-            broker, context, store, request_batch, self._unclean_election_enabled
+        base = broker, context, store, request_batch
+        self.replica_state_machine = replicas = ReplicaStateMachine(*base)
+        self.partition_state_machine = partitions = PartitionStateMachine(
+            *base, leader_for_offline(self._unclean_election_enabled)
         )
-        self.topic_deletion_manager = TopicDeletionManager(
-            broker,
-            context,
-            store,
-            partition_state_machine,
-            replica_state_machine,
-            request_batch,
-            self._on_topic_deleted,
-        )
-        self.reassigner = PartitionReassigner(
-            self,
-            context,
-            store,
-            partition_state_machine,
-            replica_state_machine,
-            request_batch,
-            self.topic_deletion_manager,
-        )
-        self.elector = ReplicaElector(broker, coordination, self, context, partition_state_machine)
-        self.alter_partition_handler = AlterPartitionHandler(
-            broker, self, context, store, request_batch, self.reassigner
-        )
-        self.admin_manager = AdminManager(broker, self, context, store, metadata_cache)
+        self.topic_deletion_manager = TopicDeletionManager(*base, partitions, replicas, self._on_topic_deleted)
+        self.reassigner = PartitionReassigner(*base, partitions, replicas, self.topic_deletion_manager)
+        self.elector = ReplicaElector(context, partitions)
+        self.alter_partition_handler = AlterPartitionHandler(*base, self.reassigner)
+        self.admin_manager = AdminManager(broker, context, store, metadata_cache)
         self.config_manager = ConfigManager(
-            broker, self, coordination, store, metadata_cache, log_manager, group_configs, self.on_topic_config_change
+            broker, coordination, store, metadata_cache, log_manager, group_configs, self.on_topic_config_change
         )
 
     # --- start and stop ----------------------------------------------------------------------------------------------
@@ -119,12 +105,16 @@ class KafkaController:
         )
         coordination.register_reconnect_listener(self.event_manager.resume)
         self.config_manager.startup()
+        config = self._broker.config
+        if config.get_bool("auto.leader.rebalance.enable"):
+            interval_ms = config.get_int("leader.imbalance.check.interval.seconds") * 1000
+            self._broker.every(interval_ms, self._putter(self.elector.rebalance))
         if coordination.connected:
             # Immediately, so that brokers that start together are all registered when one of them is elected.
             self._register_broker()
-            self.put("Startup", self._process_startup)
+            self._put("Startup", self._process_startup)
         else:
-            self.put("RegisterBrokerAndElect", self._process_register_broker_and_reelect)
+            self._put("RegisterBrokerAndElect", self._process_register_broker_and_reelect)
 
     def shutdown(self) -> None:
         """Stop at once. The session expires by itself, and with it this controller's election."""
@@ -143,13 +133,34 @@ class KafkaController:
     def epoch(self) -> int:
         return self.context.epoch
 
-    def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
-        """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""
-        self.event_manager.put(ControllerEvent(name, process, preempt))
+    def _put(self, name: str, process: Callable[[], None]) -> None:
+        self.event_manager.put(name, process, _do_nothing)
 
-    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None] = lambda: None) -> None:
+    def put_if_active(self, name: str, process: Callable[[], None], refuse: Callable[[], None] = _do_nothing) -> None:
         """Queue ``process`` as one event; ``refuse`` is called instead if this broker is not the controller then."""
-        self.put(name, lambda: process() if self.is_active else refuse(), refuse)
+        self.event_manager.put(name, lambda: process() if self.is_active else refuse(), refuse)
+
+    def handle(self, request: Request, process: Callable[[], None], *, on_any_broker: bool = False) -> None:
+        """Queue the handling of a request as one event. ``process`` answers it now or later, or raises BrokerError.
+
+        If this broker is not the controller then, it refuses the request; with ``on_any_broker``, only if its session
+        ends first.
+        """
+
+        def refuse() -> None:
+            request.respond_error(errors.NotControllerError("This is not the correct controller for this cluster."))
+
+        def handle() -> None:
+            try:
+                process()
+            except errors.ControllerMovedError:
+                refuse()
+                raise
+            except errors.BrokerError as error:
+                request.respond_error(error)
+
+        put = self.event_manager.put if on_any_broker else self.put_if_active
+        put(ApiKeys.name_of(request.api_key), handle, refuse)
 
     def _register_broker(self) -> None:
         broker = self._broker
@@ -162,7 +173,7 @@ class KafkaController:
         self._on_controller_resignation()
 
     def _after_initializing_session(self) -> None:
-        self.put("RegisterBrokerAndReelect", self._process_register_broker_and_reelect)
+        self._put("RegisterBrokerAndReelect", self._process_register_broker_and_reelect)
 
     def _process_register_broker_and_reelect(self) -> None:
         self._register_broker()
@@ -178,7 +189,7 @@ class KafkaController:
 
     def _on_controller_change(self, type: str) -> None:
         name = "ControllerChange" if type == NODE_CREATED else "Reelect"
-        self.put(name, self._maybe_resign if type == NODE_CREATED else self._process_reelect)
+        self._put(name, self._maybe_resign if type == NODE_CREATED else self._process_reelect)
 
     def _process_reelect(self) -> None:
         self._maybe_resign()
@@ -216,7 +227,7 @@ class KafkaController:
 
     def resign(self) -> None:
         """Resign to cause a new election, which this broker may win again (fault injection)."""
-        self.put("TriggerControllerMove", self._process_trigger_controller_move)
+        self._put("TriggerControllerMove", self._process_trigger_controller_move)
 
     def _process_trigger_controller_move(self) -> None:
         if self.is_active:
@@ -254,7 +265,6 @@ class KafkaController:
         self.reassigner.resume_all()
         self.topic_deletion_manager.resume_deletions()
         self._process_topic_deletion()
-        self.elector.schedule_auto_leader_rebalance()
 
     def _putter(self, process: Callable[[], None]) -> Callable[[], None]:
         name = process.__name__.removeprefix("_process_")
@@ -267,7 +277,6 @@ class KafkaController:
             coordination.unregister_child_change_handler(path)
         for topic in self.context.all_topics:
             coordination.unregister_node_change_handler(znodes.topic_path(topic))
-        self.elector.cancel()
         self.channel_manager.shutdown()
         self.request_batch.clear()
         self.context.reset()
@@ -334,12 +343,8 @@ class KafkaController:
         self.request_batch.send_update_metadata(new, list(context.leadership))
         replicas = context.replicas_on_brokers(new)
         # A replica whose deletion has started or finished keeps its state.
-        movable = ReplicaState.VALID_PREVIOUS_STATES[ReplicaState.ONLINE]
-        self.replica_state_machine.handle_state_changes(
-            [replica for replica in replicas if context.replica_state(replica) in movable],
-            ReplicaState.ONLINE,
-            all_of=new,
-        )
+        movable = [r for r in replicas if ReplicaState.ONLINE in ReplicaState.MOVES[context.replica_state(r)]]
+        self.replica_state_machine.handle_state_changes(movable, ReplicaState.ONLINE, all_of=new)
         self.partition_state_machine.trigger_online_partition_state_change()
         self.reassigner.resume_for(new)
         self.topic_deletion_manager.resume_deletion_for_topics(
@@ -486,25 +491,17 @@ class KafkaController:
 
     # --- requests of brokers -----------------------------------------------------------------------------------------
 
-    def controlled_shutdown(
-        self, id: int, broker_epoch: int, respond: Callable[[int, Collection[TopicPartition]], None]
-    ) -> None:
-        """Move leaders away from a broker that will stop.
+    def controlled_shutdown(self, id: int, broker_epoch: int) -> Collection[TopicPartition]:
+        """Move leaders away from a broker that will stop; return the partitions that it still leads.
 
-        Call ``respond`` with an error code and the remaining partitions.
+        Raises:
+            BrokerNotAvailableError, StaleBrokerEpochError: the broker is not registered, or has registered again.
         """
-        self.put_if_active(
-            "ControlledShutdown",
-            lambda: respond(*self._process_controlled_shutdown(id, broker_epoch)),
-            lambda: respond(_NOT_CONTROLLER, ()),
-        )
-
-    def _process_controlled_shutdown(self, id: int, broker_epoch: int) -> tuple[int, Collection[TopicPartition]]:
         context = self.context
         if id not in context.live_brokers:
-            return errors.BrokerNotAvailableError.code, ()
+            raise errors.BrokerNotAvailableError
         if -1 < broker_epoch < context.live_broker_epochs[id]:
-            return errors.StaleBrokerEpochError.code, ()
+            raise errors.StaleBrokerEpochError
         context.shutting_down_broker_ids.add(id)
         led: list[TopicPartition] = []
         followed: list[TopicPartition] = []
@@ -522,22 +519,17 @@ class KafkaController:
         self.replica_state_machine.handle_state_changes(
             [PartitionAndReplica(topic_partition, id) for topic_partition in followed], ReplicaState.OFFLINE
         )
-        return 0, context.partition_leaders_on_broker(id)
+        return context.partition_leaders_on_broker(id)
 
-    def allocate_producer_ids(
-        self, broker_id: int, broker_epoch: int, respond: Callable[[int, int, int], None]
-    ) -> None:
-        """Allocate producer ids. ``respond`` gets an error code, the first id of a block, and the block's length."""
-        self.put_if_active(
-            "AllocateProducerIds",
-            lambda: respond(*self._process_allocate_producer_ids(broker_id, broker_epoch)),
-            lambda: respond(_NOT_CONTROLLER, -1, 0),
-        )
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
+        """Return the first id of a new block of producer ids, and the block's length.
 
-    def _process_allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int, int]:
+        Raises:
+            BrokerIdNotRegisteredError, StaleBrokerEpochError: the broker is not registered, or has registered again.
+        """
         epoch = self.context.live_broker_epochs.get(broker_id)
         if epoch is None:
-            return errors.BrokerIdNotRegisteredError.code, -1, 0
+            raise errors.BrokerIdNotRegisteredError
         if epoch != broker_epoch:
-            return errors.StaleBrokerEpochError.code, -1, 0
-        return 0, *self.store.allocate_producer_ids(broker_id)
+            raise errors.StaleBrokerEpochError
+        return self.store.allocate_producer_ids(broker_id)

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from pykclient import errors
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.admin_manager import validate_manual_assignment
-from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
 from pykclient.testing.controller.controller_context import (
     NONE,
     ApiError,
-    ControllerContext,
-    ControllerEvents,
     PartitionAndReplica,
     PartitionState,
     ReplicaState,
 )
-from pykclient.testing.controller.state_machines import PartitionStateMachine, ReplicaStateMachine, leader_for_reassign
-from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
+from pykclient.testing.controller.state_machines import (
+    ControllerPart,
+    PartitionStateMachine,
+    ReplicaStateMachine,
+    leader_for_reassign,
+)
 from pykclient.testing.coordination.znodes import (
     RECOVERED,
     RECOVERING,
@@ -39,44 +39,27 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 2
 
 _FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
-Respond = Callable[[AlterPartitionResponse], None]
 
-
-class AlterPartitionHandler:
+@dataclass(eq=False, repr=False)
+class AlterPartitionHandler(ControllerPart):
     """Accepts a new ISR if it is from the current leader and based on the current state (KIP-497).
 
     Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        events: ControllerEvents,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        request_batch: ControllerBrokerRequestBatch,
-        reassigner: PartitionReassigner,
+    _reassigner: PartitionReassigner
+
+    def alter_partitions(
+        self, request: AlterPartitionRequest, version: int, respond: Callable[[AlterPartitionResponse], None]
     ) -> None:
-        self._log = broker.log_context.logger(__name__)
-        self._events = events
-        self._context = context
-        self._store = store
-        self._request_batch = request_batch
-        self._reassigner = reassigner
+        """Handle a request; ``respond`` before reassignments go on because of it.
 
-    def alter_partitions(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
-        """Handle a request; call ``respond`` with the response once the controller has processed it."""
-        self._events.put_if_active(
-            "AlterPartitionReceived",
-            lambda: self._process(request, version, respond),
-            lambda: respond(AlterPartitionResponse(error_code=errors.NotControllerError.code)),
-        )
-
-    def _process(self, request: AlterPartitionRequest, version: int, respond: Respond) -> None:
+        Raises:
+            StaleBrokerEpochError: the request is from before the broker has registered again.
+        """
         context = self._context
         if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
-            respond(AlterPartitionResponse(error_code=errors.StaleBrokerEpochError.code))
-            return
+            raise errors.StaleBrokerEpochError
         response = AlterPartitionResponse()
         wanted = self._wanted(request, version, response)
         outcomes: dict[TopicPartition, LeaderAndIsr | int] = {}
@@ -200,41 +183,24 @@ class AlterPartitionHandler:
 
 
 @dataclass(eq=False, repr=False)
-class PartitionReassigner:
+class PartitionReassigner(ControllerPart):
     """Adds the new replicas, waits until they are in sync, then removes the others.
 
     Each step is written to the coordination service before it is executed, so that another controller can continue
     there. Thread: loop.
     """
 
-    _events: ControllerEvents
-    _context: ControllerContext
-    _store: KafkaCoordinationClient
     _partition_state_machine: PartitionStateMachine
     _replica_state_machine: ReplicaStateMachine
-    _request_batch: ControllerBrokerRequestBatch
     _topic_deletion_manager: TopicDeletionManager
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def alter_partition_reassignments(
-        self,
-        reassignments: Mapping[TopicPartition, Sequence[int] | None],
-        respond: Callable[[ApiError, Mapping[TopicPartition, ApiError]], None],
-        *,
-        allow_replication_factor_change: bool = True,
-    ) -> None:
-        """Move partitions to brokers, or cancel moves (None). ``respond`` gets one error for all, or one for each."""
-
-        def process() -> None:
-            outcomes = {
-                tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()
-            }
-            respond(NONE, outcomes)
-
-        self._events.put_if_active(
-            "ApiPartitionReassignment", process, lambda: respond((errors.NotControllerError.code, None), {})
-        )
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], allow_replication_factor_change: bool
+    ) -> dict[TopicPartition, ApiError]:
+        """Move partitions to brokers, or cancel moves (None). Return the error of each."""
+        return {tp: self._alter(tp, target, allow_replication_factor_change) for tp, target in reassignments.items()}
 
     def _alter(
         self, topic_partition: TopicPartition, target: Sequence[int] | None, allow_replication_factor_change: bool
@@ -383,30 +349,17 @@ class PartitionReassigner:
             self._replica_state_machine.handle_state_changes(removed, state)
 
 
-class TopicDeletionManager:
+@dataclass(eq=False, repr=False)
+class TopicDeletionManager(ControllerPart):
     """Deletes topics that are marked for deletion, once all their replicas are reachable.
 
     All brokers forget the topic immediately; its replicas are stopped, then deleted. If a replica's broker is down, or
     a replica is being reassigned, the deletion halts until that is over. Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        partition_state_machine: PartitionStateMachine,
-        replica_state_machine: ReplicaStateMachine,
-        request_batch: ControllerBrokerRequestBatch,
-        on_topic_deleted: Callable[[str], None],
-    ) -> None:
-        self._log = broker.log_context.logger(__name__)
-        self._context = context
-        self._store = store
-        self._partition_state_machine = partition_state_machine
-        self._replica_state_machine = replica_state_machine
-        self._request_batch = request_batch
-        self._on_topic_deleted = on_topic_deleted
+    _partition_state_machine: PartitionStateMachine
+    _replica_state_machine: ReplicaStateMachine
+    _on_topic_deleted: Callable[[str], None]
 
     def init(self, topics: Iterable[str], ineligible: Iterable[str]) -> None:
         """Take over the marked topics from a previous controller; ``ineligible`` topics have unreachable replicas."""

@@ -6,24 +6,23 @@ Java: ZkPartitionStateMachine, ZkReplicaStateMachine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pykclient import errors
+from pykclient.log_context import PrefixLogger
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.controller_channel_manager import ControllerBrokerRequestBatch
 from pykclient.testing.controller.controller_context import (
     NONE,
     ApiError,
     ControllerContext,
-    ControllerEvents,
     PartitionAndReplica,
     PartitionState,
     ReplicaState,
 )
-from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
+from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
 from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.types import TopicPartition
 
 
@@ -46,6 +45,18 @@ def _first_in_sync(
 ) -> int | None:
     """Return the first of these replicas that is live and in the ISR."""
     return next((id for id in candidates if id in state.isr and context.is_replica_online(id, topic_partition)), None)
+
+
+def _in_sync_leader(
+    context: ControllerContext,
+    topic_partition: TopicPartition,
+    state: LeaderAndIsr,
+    candidates: Iterable[int],
+    recipients: tuple[int, ...],
+) -> ElectionResult:
+    """Elect the first of these replicas that is live and in the ISR."""
+    leader = _first_in_sync(context, topic_partition, state, candidates)
+    return ElectionResult(None if leader is None else state.new_leader(leader), recipients)
 
 
 def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
@@ -73,8 +84,7 @@ def leader_for_reassign(
 ) -> ElectionResult:
     """Elect a leader for a partition whose leader is dead or not among its new replicas."""
     target = context.assignment(topic_partition).target_replicas
-    leader = _first_in_sync(context, topic_partition, state, target)
-    return ElectionResult(None if leader is None else state.new_leader(leader), target)
+    return _in_sync_leader(context, topic_partition, state, target, target)
 
 
 def leader_for_preferred_replica(
@@ -82,8 +92,7 @@ def leader_for_preferred_replica(
 ) -> ElectionResult:
     """Elect the first replica of the assignment if it is live and in sync."""
     assignment = context.replicas(topic_partition)
-    leader = _first_in_sync(context, topic_partition, state, assignment[:1])
-    return ElectionResult(None if leader is None else state.new_leader(leader), assignment)
+    return _in_sync_leader(context, topic_partition, state, assignment[:1], assignment)
 
 
 def leader_for_controlled_shutdown(
@@ -109,8 +118,7 @@ def leader_is(id: int) -> ElectionStrategy:
 
     def elect(context: ControllerContext, topic_partition: TopicPartition, state: LeaderAndIsr) -> ElectionResult:
         assignment = context.replicas(topic_partition)
-        leader = _first_in_sync(context, topic_partition, state, (id,) if id in assignment else ())
-        return ElectionResult(None if leader is None else state.new_leader(leader), assignment)
+        return _in_sync_leader(context, topic_partition, state, (id,) if id in assignment else (), assignment)
 
     return elect
 
@@ -123,7 +131,22 @@ class StateChangeFailedError(errors.KafkaError):
 ElectionOutcome = LeaderAndIsr | StateChangeFailedError
 
 
-class PartitionStateMachine:
+@dataclass(eq=False, repr=False)
+class ControllerPart:
+    """What the parts of a controller work with. Thread: loop."""
+
+    _broker: BrokerContext
+    _context: ControllerContext
+    _store: KafkaCoordinationClient
+    _request_batch: ControllerBrokerRequestBatch
+    _log: PrefixLogger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log = self._broker.log_context.logger(type(self).__module__)
+
+
+@dataclass(eq=False, repr=False)
+class PartitionStateMachine(ControllerPart):
     """Changes partitions' states; the table is in ``partition_state``. Thread: loop.
 
     NON_EXISTENT -> NEW sends nothing. NEW -> ONLINE makes the first live replica the leader, and all live ones the ISR.
@@ -131,19 +154,7 @@ class PartitionStateMachine:
     get UPDATE_METADATA. Other transitions only change the state.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        context: ControllerContext,
-        store: KafkaCoordinationClient,
-        request_batch: ControllerBrokerRequestBatch,
-        unclean_election_enabled: Callable[[str], bool],
-    ) -> None:
-        self._log = broker.log_context.logger(__name__)
-        self._context = context
-        self._store = store
-        self._request_batch = request_batch
-        self._leader_for_offline = leader_for_offline(unclean_election_enabled)
+    _leader_for_offline: ElectionStrategy
 
     def startup(self) -> None:
         """Derive the states from the known leaders, then elect missing leaders."""
@@ -276,18 +287,13 @@ class PartitionStateMachine:
         return outcomes
 
 
-@dataclass(eq=False, repr=False)
-class ReplicaStateMachine:
+class ReplicaStateMachine(ControllerPart):
     """Changes replicas' states; the table is in ``replica_state``. Thread: loop.
 
     NEW and ONLINE send LEADER_AND_ISR to the replica. OFFLINE sends STOP_REPLICA and removes it from the ISR, of which
     the others are informed. DELETION_STARTED sends STOP_REPLICA with deletion. NON_EXISTENT removes it from the
     assignment. Other transitions only change the state.
     """
-
-    _context: ControllerContext
-    _store: KafkaCoordinationClient
-    _request_batch: ControllerBrokerRequestBatch
 
     def startup(self) -> None:
         """Derive the states from the live brokers, and inform them. Dead replicas leave their ISRs."""
@@ -406,29 +412,13 @@ UNCLEAN: Final = 1
 class ReplicaElector:
     """Makes the preferred replica the leader, or a replica that is not in sync. Thread: loop."""
 
-    _broker: BrokerContext
-    _coordination: CoordinationClient
-    _events: ControllerEvents
     _context: ControllerContext
     _partition_state_machine: PartitionStateMachine
-    _timer: TimerHandle | None = None
 
     def elect_leaders(
-        self,
-        partitions: Collection[TopicPartition] | None,
-        election_type: int,
-        respond: Callable[[int, Mapping[TopicPartition, ApiError]], None],
-    ) -> None:
-        """Elect leaders of ``partitions``, or of all; call ``respond`` with an error code for all, or one for each."""
-        self._events.put_if_active(
-            "ReplicaLeaderElection",
-            lambda: respond(0, self._elect(partitions, election_type)),
-            lambda: respond(errors.NotControllerError.code, {}),
-        )
-
-    def _elect(
         self, partitions: Collection[TopicPartition] | None, election_type: int
     ) -> Mapping[TopicPartition, ApiError]:
+        """Elect leaders of ``partitions``, or of all; return the error of each."""
         context = self._context
         outcomes: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
@@ -468,12 +458,7 @@ class ReplicaElector:
         return not self._context.is_live_broker(leader)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Make another in-sync replica the leader.
-
-        Return False if that is impossible, or this broker is not the controller.
-        """
-        if not self._events.is_active or not self._coordination.connected:
-            return False
+        """Make another in-sync replica the leader; return False if that is impossible."""
         if self._context.leader(topic_partition) == broker_id:
             return True
         outcomes = self._partition_state_machine.handle_state_changes(
@@ -481,24 +466,8 @@ class ReplicaElector:
         )
         return isinstance(outcomes[topic_partition], LeaderAndIsr)
 
-    # --- automatic ---------------------------------------------------------------------------------------------------
-
-    def schedule_auto_leader_rebalance(self) -> None:
-        """Check the balance every leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable is set."""
-        if self._broker.config.get_bool("auto.leader.rebalance.enable"):
-            delay_ms = self._broker.config.get_int("leader.imbalance.check.interval.seconds") * 1000
-            self._timer = self._broker.call_later(delay_ms, self._on_timer)
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _on_timer(self) -> None:
-        self._events.put_if_active("AutoPreferredReplicaLeaderElection", self._rebalance)
-        self.schedule_auto_leader_rebalance()
-
-    def _rebalance(self) -> None:
+    def rebalance(self) -> None:
+        """Elect preferred replicas that are in sync and do not lead."""
         context = self._context
         partitions = [
             topic_partition

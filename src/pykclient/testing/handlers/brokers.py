@@ -5,7 +5,7 @@ Among them are those for the state of share groups, which leaders of partitions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +39,6 @@ from pykclient.testing.handlers import serves
 from pykclient.testing.request_channel import Request
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
 from pykclient.testing.share.persister import for_each_partition
-from pykclient.types import TopicPartition
 
 
 def _check_order(
@@ -92,7 +91,9 @@ def handle_update_metadata(broker: Broker, request: Request, body: UpdateMetadat
 @serves(ApiKeys.ALTER_PARTITION, AlterPartitionRequest.VERSIONS, is_broker_only=True)
 def handle_alter_partition(broker: Broker, request: Request, body: AlterPartitionRequest) -> None:
     """Respond once the new state is stored or rejected."""
-    broker.controller.alter_partition_handler.alter_partitions(body, request.api_version, request.respond)
+    controller = broker.controller
+    alter = controller.alter_partition_handler.alter_partitions
+    controller.handle(request, lambda: alter(body, request.api_version, request.respond))
 
 
 # --- ControlledShutdown ----------------------------------------------------------------------------------------------
@@ -102,18 +103,14 @@ def handle_alter_partition(broker: Broker, request: Request, body: AlterPartitio
 def handle_controlled_shutdown(broker: Broker, request: Request, body: ControlledShutdownRequest) -> None:
     """Respond with the partitions that could not be moved."""
 
-    def respond(code: int, remaining: Collection[TopicPartition]) -> None:
-        request.respond(
-            ControlledShutdownResponse(
-                error_code=code,
-                remaining_partitions=[
-                    ControlledShutdownResponse.RemainingPartition(topic_name=topic, partition_index=index)
-                    for topic, index in remaining
-                ],
-            )
-        )
+    def process() -> None:
+        remaining = [
+            ControlledShutdownResponse.RemainingPartition(topic_name=topic, partition_index=index)
+            for topic, index in broker.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
+        ]
+        request.respond(ControlledShutdownResponse(remaining_partitions=remaining))
 
-    broker.controller.controlled_shutdown(body.broker_id, body.broker_epoch, respond)
+    broker.controller.handle(request, process)
 
 
 # --- AllocateProducerIds ---------------------------------------------------------------------------------------------
@@ -123,10 +120,11 @@ def handle_controlled_shutdown(broker: Broker, request: Request, body: Controlle
 def handle_allocate_producer_ids(broker: Broker, request: Request, body: AllocateProducerIdsRequest) -> None:
     """Respond once the allocation is stored."""
 
-    def respond(code: int, first: int, length: int) -> None:
-        request.respond(AllocateProducerIdsResponse(error_code=code, producer_id_start=first, producer_id_len=length))
+    def process() -> None:
+        first, length = broker.controller.allocate_producer_ids(body.broker_id, body.broker_epoch)
+        request.respond(AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=length))
 
-    broker.controller.allocate_producer_ids(body.broker_id, body.broker_epoch, respond)
+    broker.controller.handle(request, process)
 
 
 # --- the state of share groups ---------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykclient.errors import BrokerError, InvalidRequestError, NotControllerError, UnsupportedVersionError
+from pykclient.errors import BrokerError, InvalidRequestError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from pykclient.protocol.messages.alter_configs import AlterConfigsRequest
@@ -26,7 +27,7 @@ from pykclient.testing.controller.config_manager import (
     ConfigResource,
     select,
 )
-from pykclient.testing.handlers import error_response, serves
+from pykclient.testing.handlers import serves
 from pykclient.testing.quotas import CLIENT_ID, USER, Entity, Quotas
 from pykclient.testing.request_channel import Request
 
@@ -45,11 +46,7 @@ def handle_describe_configs(broker: Broker, request: Request, body: DescribeConf
         results = [_describe(broker, request, resource, body) for resource in body.resources]
         request.respond(DescribeConfigsResponse(results=results))
 
-    broker.controller.put(
-        "DescribeConfigs",
-        process,
-        lambda: request.respond(error_response(DescribeConfigsResponse, body, NotControllerError.code)),
-    )
+    broker.controller.handle(request, process, on_any_broker=True)
 
 
 def _describe(
@@ -117,29 +114,29 @@ def _alter_resources(
 ) -> None:
     response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
     replaces_all = isinstance(body, AlterConfigsRequest)
-    denied: list[tuple[ConfigResource, BrokerError | None]] = []
-    changes: list[tuple[ConfigResource, list[AlterConfigOp], bool]] = []
-    for each in body.resources:
-        resource = ConfigResource(each.resource_type, each.resource_name)
-        try:
-            check_resource(broker, request, acls.ALTER_CONFIGS, resource.type, resource.name)
-            changes.append((resource, [operation(config) for config in each.configs], replaces_all))
-        except BrokerError as error:
-            denied.append((resource, error))
+    manager = broker.controller.config_manager
+    asked = Counter((each.resource_type, each.resource_name) for each in body.resources)
 
-    def respond(outcomes: Sequence[tuple[ConfigResource, BrokerError | None]]) -> None:
-        results = [
-            response_class.AlterConfigsResourceResponse(
-                resource_type=resource.type,
-                resource_name=resource.name,
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else str(error),
+    def process() -> None:
+        results = []
+        for each in body.resources:
+            resource = ConfigResource(each.resource_type, each.resource_name)
+            result = response_class.AlterConfigsResourceResponse(
+                resource_type=resource.type, resource_name=resource.name, error_message=None
             )
-            for resource, error in (*outcomes, *denied)
-        ]
+            try:
+                check_resource(broker, request, acls.ALTER_CONFIGS, resource.type, resource.name)
+                if asked[resource] > 1:
+                    raise InvalidRequestError("Error due to duplicate config resources")
+                manager.alter(
+                    resource, [operation(config) for config in each.configs], replaces_all, body.validate_only
+                )
+            except BrokerError as error:
+                result.error_code, result.error_message = error.code, str(error)
+            results.append(result)
         request.respond(response_class(responses=results))
 
-    broker.controller.config_manager.alter(changes, body.validate_only, respond)
+    broker.controller.handle(request, process, on_any_broker=True)
 
 
 # --- ListConfigResources ---------------------------------------------------------------------------------------------

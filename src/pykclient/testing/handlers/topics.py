@@ -24,7 +24,6 @@ from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.controller.admin_manager import TopicOutcome
 from pykclient.testing.controller.config_manager import topic_entries
-from pykclient.testing.controller.controller_context import ApiError
 from pykclient.testing.controller.state_machines import PREFERRED, UNCLEAN
 from pykclient.testing.handlers import serves
 from pykclient.testing.inter_broker_requests import grouped
@@ -48,16 +47,15 @@ def handle_create_topics(broker: Broker, request: Request, body: CreateTopicsReq
         authorized = auth.filter(request, acls.CREATE, acls.TOPIC, names)
 
     def respond(outcomes: Mapping[str, TopicOutcome]) -> None:
-        results = [_result(broker, request, name, outcome) for name, outcome in outcomes.items()]
+        denied = dict.fromkeys(
+            names - authorized, TopicOutcome(errors.TopicAuthorizationError("Authorization failed."))
+        )
+        results = [_result(broker, request, name, outcome) for name, outcome in {**outcomes, **denied}.items()]
         request.respond(CreateTopicsResponse(topics=results))
 
-    denied = {
-        name: TopicOutcome(errors.TopicAuthorizationError("Authorization failed.")) for name in names - authorized
-    }
     topics = [topic for topic in body.topics if topic.name in authorized]
-    broker.controller.admin_manager.create_topics(
-        body.timeout_ms, body.validate_only, topics, lambda outcomes: respond({**outcomes, **denied})
-    )
+    create = broker.controller.admin_manager.create_topics
+    broker.controller.handle(request, lambda: create(body.timeout_ms, body.validate_only, topics, respond))
 
 
 def _result(broker: Broker, request: Request, name: str, outcome: TopicOutcome) -> _CreateTopicsResult:
@@ -138,7 +136,8 @@ def handle_delete_topics(broker: Broker, request: Request, body: DeleteTopicsReq
             results.append(_failed(name, error, DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ids[name])))
         request.respond(DeleteTopicsResponse(responses=results))
 
-    broker.controller.admin_manager.delete_topics(body.timeout_ms, list(ids), respond)
+    delete = broker.controller.admin_manager.delete_topics
+    broker.controller.handle(request, lambda: delete(body.timeout_ms, list(ids), respond))
 
 
 def _name(
@@ -199,7 +198,8 @@ def handle_create_partitions(broker: Broker, request: Request, body: CreateParti
         request.respond(CreatePartitionsResponse(results=results))
 
     topics = [topic for topic in body.topics if topic.name in authorized]
-    broker.controller.admin_manager.create_partitions(body.timeout_ms, body.validate_only, topics, respond)
+    create = broker.controller.admin_manager.create_partitions
+    broker.controller.handle(request, lambda: create(body.timeout_ms, body.validate_only, topics, respond))
 
 
 # --- AlterPartitionReassignments -------------------------------------------------------------------------------------
@@ -223,28 +223,28 @@ def handle_alter_partition_reassignments(
         for partition in topic.partitions
     }
 
-    def respond(error: ApiError, outcomes: Mapping[TopicPartition, ApiError]) -> None:
-        code, message = error
+    def process() -> None:
+        outcomes = broker.controller.reassigner.alter_partition_reassignments(
+            wanted, body.allow_replication_factor_change
+        )
         topics = grouped(
             (topic, _AlterPartitionReassignmentsResult(partition_index=index, error_code=code, error_message=message))
             for (topic, index), (code, message) in outcomes.items()
         )
         response_class = AlterPartitionReassignmentsResponse
+        responses = [
+            response_class.ReassignableTopicResponse(name=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ]
         request.respond(
             response_class(
                 allow_replication_factor_change=body.allow_replication_factor_change,
-                error_code=code,
-                error_message=message,
-                responses=[
-                    response_class.ReassignableTopicResponse(name=topic, partitions=partitions)
-                    for topic, partitions in topics.items()
-                ],
+                error_message=None,
+                responses=responses,
             )
         )
 
-    broker.controller.reassigner.alter_partition_reassignments(
-        wanted, respond, allow_replication_factor_change=body.allow_replication_factor_change
-    )
+    broker.controller.handle(request, process)
 
 
 # --- ListPartitionReassignments --------------------------------------------------------------------------------------
@@ -312,13 +312,14 @@ def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersReq
     if body.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequestError(f"Unknown election type {body.election_type}")
 
-    def respond(code: int, outcomes: Mapping[TopicPartition, ApiError]) -> None:
-        if code:
-            response = refuse_elect_leaders(body, code)
-            if request.api_version >= _FIRST_VERSION_WITH_ERROR_AT_THE_TOP:
-                response.error_code = code
-            request.respond(response)
-            return
+    partitions = None
+    if body.topic_partitions is not None:
+        partitions = [
+            TopicPartition(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions
+        ]
+
+    def process() -> None:
+        outcomes = broker.controller.elector.elect_leaders(partitions, body.election_type)
         topics = grouped(
             (topic, _ElectLeadersResult(partition_id=index, error_code=error_code, error_message=message))
             for (topic, index), (error_code, message) in outcomes.items()
@@ -333,12 +334,13 @@ def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersReq
         ]
         request.respond(ElectLeadersResponse(replica_election_results=results))
 
-    partitions = None
-    if body.topic_partitions is not None:
-        partitions = [
-            TopicPartition(topic.topic, index) for topic in body.topic_partitions for index in topic.partitions
-        ]
-    broker.controller.elector.elect_leaders(partitions, body.election_type, respond)
+    def refuse() -> None:
+        response = refuse_elect_leaders(body, errors.NotControllerError.code)
+        if request.api_version >= _FIRST_VERSION_WITH_ERROR_AT_THE_TOP:
+            response.error_code = errors.NotControllerError.code
+        request.respond(response)
+
+    broker.controller.put_if_active("ReplicaLeaderElection", process, refuse)
 
 
 # --- DescribeLogDirs -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pykclient.errors import BrokerError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE
@@ -11,7 +12,6 @@ from pykclient.testing import broker_context
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.coordination.coordination_service import ConnectionLossError
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.log.broker_disk import BrokerDisk, PartitionDirectory
 from pykclient.testing.log.log_cleaner import clean, log_to_clean
 from pykclient.testing.log.log_config import MESSAGE_FORMAT_VERSION, LogConfig, log_config, server_defaults
@@ -38,7 +38,6 @@ class LogManager:
             self._defaults[MESSAGE_FORMAT_VERSION] = profile.release
         self._producer_id_expiration_ms = broker.config.get_int("producer.id.expiration.ms")
         self._logs: dict[TopicPartition, UnifiedLog] = {}
-        self._timers: dict[Callable[[], None], TimerHandle] = {}
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
@@ -47,24 +46,20 @@ class LogManager:
         config = self._broker.config
         for directory in self._disk.directories.values():
             self._logs[directory.topic_partition] = self._open(directory, log_config(self._defaults, {}))
-        self._every(config.get_int("log.retention.check.interval.ms"), self.cleanup_logs)
-        self._every(max(1, config.get_int("log.cleaner.backoff.ms")), self.clean_logs)
-        self._every(_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.checkpoint_log_start_offsets)
-        self._every(_PRODUCER_EXPIRATION_CHECK_INTERVAL_MS, self._remove_expired_producers)
+        for interval_ms, work in (
+            (config.get_int("log.retention.check.interval.ms"), self.cleanup_logs),
+            (max(1, config.get_int("log.cleaner.backoff.ms")), self.clean_logs),
+            (_START_OFFSET_CHECKPOINT_INTERVAL_MS, self.checkpoint_log_start_offsets),
+            (_PRODUCER_EXPIRATION_CHECK_INTERVAL_MS, self._remove_expired_producers),
+        ):
+            self._broker.every(interval_ms, partial(self._unless_offline, work))
 
-    def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
-        self._timers[work] = self._broker.call_later(interval_ms, self._run, interval_ms, work)
-
-    def _run(self, interval_ms: int, work: Callable[[], None]) -> None:
-        self._every(interval_ms, work)
+    def _unless_offline(self, work: Callable[[], None]) -> None:
         if not self._disk.offline:
             work()
 
     def shutdown(self) -> None:
         """Close the logs. After a kill, only data that was on the disk before remains."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
         if self._broker.state == broker_context.SHUTTING_DOWN and not self._disk.offline:
             self.checkpoint_log_start_offsets()
             for log in self._logs.values():
