@@ -46,16 +46,15 @@ def test_down_conversion_keeps_all_fields_of_old_format(batch: tuple[list[Record
             down_convert([data], to_magic, 0)
         return
     converted = down_convert([data], to_magic, 0)
-    assert converted.num_records_converted == len(records)
-    assert {batch.magic for batch in MemoryRecords(b"".join(converted.records)).batches()} == {to_magic}
+    assert {batch.magic for batch in MemoryRecords(b"".join(converted)).batches()} == {to_magic}
     kept = [record._replace(headers=(), timestamp=record.timestamp if to_magic else -1) for record in records]
-    assert read(converted.records) == kept
+    assert read(converted) == kept
 
 
 def test_down_conversion_keeps_log_append_time() -> None:
     builder = MemoryRecordsBuilder(timestamp_type=LOG_APPEND_TIME, log_append_time=77)
     builder.append(5, b"k", b"v")
-    (batch,) = MemoryRecords(down_convert([builder.build()], 1, 0).records[0]).batches()
+    (batch,) = MemoryRecords(down_convert([builder.build()], 1, 0)[0]).batches()
     assert (batch.timestamp_type, batch.max_timestamp) == (LOG_APPEND_TIME, 77)
 
 
@@ -64,25 +63,24 @@ def test_down_conversion_keeps_old_batches_and_drops_control_batches() -> None:
     marker = bytes(control_spec(ControlRecordType.COMMIT).builder().build())
     new = batch_of(some_records(60, 2))
     converted = down_convert([old + marker, new], 1, 0)
-    assert bytes(converted.records[0]) == old
-    assert [record.offset for record in read(converted.records)] == [0, 1, 2, 60, 61]
-    assert converted.num_records_converted == 2
-    assert down_convert([marker], 1, 0).records == []
-    assert down_convert([old, marker, new], 2, 0) == ([old, marker, new], 0)
+    assert bytes(converted[0]) == old
+    assert [record.offset for record in read(converted)] == [0, 1, 2, 60, 61]
+    assert down_convert([marker], 1, 0) == []
+    assert down_convert([old, marker, new], 2, 0) == [old, marker, new]
 
 
 def test_down_conversion_drops_uncompressed_messages_before_first_offset() -> None:
     plain, packed = batch_of(some_records(10, 5)), batch_of(some_records(10, 5), "lz4")
-    assert [record.offset for record in read(down_convert([plain], 1, 13).records)] == [13, 14]
-    assert [record.offset for record in read(down_convert([packed], 1, 13).records)] == [10, 11, 12, 13, 14]
-    assert down_convert([plain], 1, 15).records == []
+    assert [record.offset for record in read(down_convert([plain], 1, 13))] == [13, 14]
+    assert [record.offset for record in read(down_convert([packed], 1, 13))] == [10, 11, 12, 13, 14]
+    assert down_convert([plain], 1, 15) == []
 
 
 def test_down_conversion_stops_at_response_size() -> None:
     batches = [batch_of(some_records(10 * i, 10)) for i in range(4)]
-    one = len(down_convert(batches[:1], 1, 0).records[0])
+    one = len(down_convert(batches[:1], 1, 0)[0])
     for room, expected in ((1, 1), (one, 1), (2 * one, 2), (3 * one - 1, 2), (4 * one, 4)):
-        assert len(down_convert(batches, 1, 0, room).records) == expected
+        assert len(down_convert(batches, 1, 0, room)) == expected
 
 
 @pytest.mark.java
@@ -98,7 +96,7 @@ def test_down_conversion_equals_javas() -> None:
     answers = ask_java([f"down {to_magic} {first} {buffer.hex()}" for buffer, to_magic, first in cases])
     for (buffer, to_magic, first), answer in zip(cases, answers, strict=True):
         try:
-            ours: object = content(down_convert([buffer], to_magic, first).records)
+            ours: object = content(down_convert([buffer], to_magic, first))
         except UnsupportedCompressionTypeError:
             ours = "UnsupportedCompressionTypeException"
         assert ours == (content([bytes.fromhex(answer)]) if not answer.startswith("U") else answer)

@@ -6,6 +6,7 @@ Java: CoordinatorLoader, CoordinatorPartitionWriter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -65,6 +66,7 @@ KeyValue = tuple[bytes, bytes | None]
 AppendCallback = Callable[[int, int], None]
 
 
+@dataclass(eq=False, repr=False)
 class CoordinatorLog:
     """The partitions of a coordinator's topic: appends to them, and loading them after an election.
 
@@ -74,24 +76,17 @@ class CoordinatorLog:
     Thread: loop
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        replica_manager: ReplicaManager,
-        metadata_cache: MetadataCache,
-        topic: str,
-        partition_count: int,
-        append_timeout_ms: int,
-    ) -> None:
-        self._broker = broker
-        self._replica_manager = replica_manager
-        self._metadata_cache = metadata_cache
-        self._log = broker.log_context.logger(__name__)
-        self._topic = topic
-        self._partition_count = partition_count
-        self._append_timeout_ms = append_timeout_ms
-        self._loading: dict[int, int] = {}
-        self._epochs: dict[int, int] = {}
+    _broker: BrokerContext
+    _replica_manager: ReplicaManager
+    _metadata_cache: MetadataCache
+    _topic: str
+    _partition_count: int
+    _append_timeout_ms: int
+    _loading: dict[int, int] = field(default_factory=dict)
+    _epochs: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._log = self._broker.log_context.logger(__name__)
 
     def partition_for(self, key: str) -> int:
         """Return the partition that stores a key, such as a group id."""

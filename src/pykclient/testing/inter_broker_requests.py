@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from pykclient import errors, topic_names
@@ -34,10 +34,15 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+def missing_topic_code(name: str) -> int:
+    """Return the error code for a topic that does not exist, or whose name is not valid."""
+    return (errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError).code
+
+
 def missing_topic(name: str) -> MetadataResponseTopic:
     """Return the response for a topic that does not exist, or whose name is not valid."""
-    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
-    return MetadataResponseTopic(error_code=error.code, name=name, is_internal=topic_names.is_internal(name))
+    code = missing_topic_code(name)
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=topic_names.is_internal(name))
 
 
 class RequestAndCompletionHandler(NamedTuple):
@@ -49,47 +54,25 @@ class RequestAndCompletionHandler(NamedTuple):
     handler: Callable[[ClientResponse], None]
 
 
-class InterBrokerSendThread:
-    """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
+class LoopWorker:
+    """What is a polling thread in Java: ``wakeup`` schedules one ``do_work`` on the loop, and a timer does so in time.
 
-    Java has a polling thread here. This is an actor: ``wakeup`` schedules one ``do_work`` on the loop. It is called
-    when there is something to send and when the network has news; a timer replaces the timeout of the poll. A request
-    that is not sent in time, or whose node is unreachable, completes as disconnected. Thread: loop.
+    Thread: loop.
     """
 
-    def __init__(self, broker: BrokerContext, purpose: str, request_timeout_ms: int) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._log = broker.log_context.logger(__name__)
-        self._purpose = purpose
-        self._request_timeout_ms = request_timeout_ms
-        #: Requests that wait for a connection, by node, in order.
-        self._unsent: dict[Node, deque[ClientRequest]] = {}
-        self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
-        #: The deadline of each unanswered request by correlation id, oldest first.
-        self._deadlines_ms: dict[int, int] = {}
+        self._log = broker.log_context.logger(type(self).__module__)
         self._running = False
         self._scheduled = False
         self._timer: TimerHandle | None = None
-        self._timer_ms = 0
-
-    def startup(self) -> None:
-        self._network_client, selector = self._broker.new_network_client(self._purpose)
-        selector.on_news = self.wakeup
-        self._running = True
 
     def shutdown(self) -> None:
-        """Discard everything, without completing the requests in flight."""
-        if not self._running:
-            return
+        """Do no more work."""
         self._running = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._network_client.close()
-
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        """Return the requests to send now."""
-        raise NotImplementedError
 
     def wakeup(self) -> None:
         """Schedule ``do_work``."""
@@ -101,6 +84,56 @@ class InterBrokerSendThread:
         self._scheduled = False
         if self._running:
             self.do_work()
+
+    def do_work(self) -> None:
+        """Do what is due."""
+        raise NotImplementedError
+
+    def _wake_at(self, when_ms: int) -> None:
+        """Do work again at ``when_ms`` at the latest."""
+        timer = self._timer
+        if timer is not None:
+            if timer.active and timer.when_ms <= when_ms:
+                return
+            timer.cancel()
+        self._timer = self._broker.call_later(when_ms - self._broker.loop.now_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wakeup()
+
+
+class InterBrokerSendThread(LoopWorker):
+    """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
+
+    It works when there is something to send and when the network has news. A request that is not sent in time, or
+    whose node is unreachable, completes as disconnected. Thread: loop.
+    """
+
+    def __init__(self, broker: BrokerContext, purpose: str, request_timeout_ms: int) -> None:
+        super().__init__(broker)
+        self._purpose = purpose
+        self._request_timeout_ms = request_timeout_ms
+        #: Requests that wait for a connection, by node, in order.
+        self._unsent: dict[Node, deque[ClientRequest]] = {}
+        self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
+        #: The deadline of each unanswered request by correlation id, oldest first.
+        self._deadlines_ms: dict[int, int] = {}
+
+    def startup(self) -> None:
+        self._network_client, selector = self._broker.new_network_client(self._purpose)
+        selector.on_news = self.wakeup
+        self._running = True
+
+    def shutdown(self) -> None:
+        """Discard everything, without completing the requests in flight."""
+        if self._running:
+            super().shutdown()
+            self._network_client.close()
+
+    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
+        """Return the requests to send now."""
+        raise NotImplementedError
 
     def do_work(self) -> None:
         """Do one round: send, receive, and time out requests."""
@@ -132,7 +165,7 @@ class InterBrokerSendThread:
         # If nothing is in flight, a leftover timer does no harm. A timer per request would fill the loop's heap.
         if self._deadlines_ms:
             oldest_ms = next(iter(self._deadlines_ms.values()))
-            self._wait(min(wait_ms, oldest_ms + 1 - now_ms), now_ms)
+            self._wake_at(now_ms + max(1, min(wait_ms, oldest_ms + 1 - now_ms)))
 
     def _completion(self, handler: Callable[[ClientResponse], None]) -> Callable[[ClientResponse], None]:
         def complete(response: ClientResponse) -> None:
@@ -140,20 +173,6 @@ class InterBrokerSendThread:
             handler(response)
 
         return complete
-
-    def _wait(self, wait_ms: int, now_ms: int) -> None:
-        """Do work again in ``wait_ms`` at the latest."""
-        due_ms = now_ms + max(1, wait_ms)
-        if self._timer is not None:
-            if self._timer.active and self._timer_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = due_ms
-        self._timer = self._broker.call_later(due_ms - now_ms, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.wakeup()
 
     def _send_requests(self, now_ms: int) -> int:
         """Send as much as possible; return the milliseconds until the rest must be checked again."""
@@ -353,8 +372,8 @@ def contains_error(message: Message | None, code: int) -> bool:
         return False
     if getattr(message, "error_code", 0) == code:
         return True
-    for field in ("topics", "partitions", "responses", "replica_election_results", "results"):
-        elements = getattr(message, field, None)
+    for name in ("topics", "partitions", "responses", "replica_election_results", "results"):
+        elements = getattr(message, name, None)
         if isinstance(elements, list) and any(contains_error(element, code) for element in elements):
             return True
     return False
@@ -435,20 +454,17 @@ class ProducerIdManager:
 MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
 
 
+@dataclass(eq=False, repr=False)
 class AutoTopicCreationManager:
     """Requests topics from the controller, with one request per topic at a time.
 
     Clients retry until the topic exists. Thread: loop.
     """
 
-    def __init__(
-        self, broker: BrokerContext, metadata_cache: MetadataCache, controller: NodeToControllerChannelManager
-    ) -> None:
-        self._broker = broker
-        self._metadata_cache = metadata_cache
-        self._controller = controller
-        self._log = broker.log_context.logger(__name__)
-        self._in_flight: set[str] = set()
+    _broker: BrokerContext
+    _metadata_cache: MetadataCache
+    _controller: NodeToControllerChannelManager
+    _in_flight: set[str] = field(default_factory=set)
 
     def create_topics(self, topics: Collection[str]) -> list[MetadataResponseTopic]:
         """Return the response for each topic: it does not exist yet, or its name is invalid."""
@@ -464,16 +480,16 @@ class AutoTopicCreationManager:
             timeout_ms=self._broker.config.get_int("request.timeout.ms"),
         )
 
-        def on_complete(response: ClientResponse) -> None:
-            self._in_flight.difference_update(topics)
-            body = response.response_body
-            if isinstance(body, CreateTopicsResponse):
-                for topic in body.topics:
-                    if topic.error_code:
-                        self._log.info("Could not create topic %s: %s", topic.name, topic.error_message)
-
         def on_timeout() -> None:
             self._in_flight.difference_update(topics)
+
+        def on_complete(response: ClientResponse) -> None:
+            on_timeout()
+            body = response.response_body
+            log = self._broker.log_context.logger(__name__)
+            for topic in body.topics if isinstance(body, CreateTopicsResponse) else ():
+                if topic.error_code:
+                    log.info("Could not create topic %s: %s", topic.name, topic.error_message)
 
         self._controller.send_request(RequestBuilder(request), on_complete, on_timeout)
 

@@ -12,6 +12,7 @@ import pytest
 from pykclient.errors import InconsistentTopicIdError, KafkaStorageError
 from pykclient.log_context import LogContext
 from pykclient.testing import broker_context
+from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination.coordination_service import ConnectionLossError, NoNodeError
 from pykclient.testing.coordination.znodes import encode_config, topic_config_path
@@ -24,7 +25,6 @@ from tests.support.mock_clock import MockClock
 from tests.testing.log.support import NOW_MS, TP, batch
 
 if TYPE_CHECKING:
-    from pykclient.testing.broker_context import BrokerContext
     from pykclient.testing.coordination.coordination_client import CoordinationClient
 
 _HOUR_MS = 3_600_000
@@ -58,23 +58,29 @@ class Owner:
         self.rng = random.Random(1)
         self.state = broker_context.RUNNING
         self.profile = ReleaseProfile.of(release)
+        self._periodic: dict[Callable[[], object], TimerHandle] = {}
         self.logs = self.start()
+
+    def every(self, interval_ms: int, work: Callable[[], object]) -> None:
+        BrokerContext.every(cast(BrokerContext, self), interval_ms, work)
 
     def call_later(self, delay_ms: int, callback: Callable[..., object], *arguments: Any) -> TimerHandle:
         return self.loop.call_later(delay_ms, callback, *arguments)
 
     def start(self) -> LogManager:
         self.state = broker_context.RUNNING
-        self.logs = LogManager(cast("BrokerContext", self), self.disk, cast("CoordinationClient", self.coordination))
+        self.logs = LogManager(cast(BrokerContext, self), self.disk, cast("CoordinationClient", self.coordination))
         self.logs.startup()
         return self.logs
 
     def stop(self) -> None:
         self.state = broker_context.SHUTTING_DOWN
-        self.logs.shutdown()
+        self.kill()
 
     def kill(self) -> None:
         self.logs.shutdown()
+        for timer in self._periodic.values():
+            timer.cancel()
 
     def advance(self, duration_ms: int) -> None:
         self.clock.advance(duration_ms)

@@ -196,7 +196,7 @@ def test_end_offset_is_found_for_each_epoch() -> None:
 def test_truncating_at_the_end_forgets_an_epoch_without_records() -> None:
     box = LogBox()
     box.append(epoch=1)
-    box.log.maybe_assign_epoch_start_offset(2, 1)
+    box.log.leader_epoch_cache.assign(2, 1)
     assert box.log.latest_epoch == 2
     assert not box.log.truncate_to(1)
     assert box.log.latest_epoch == 1

@@ -20,7 +20,7 @@ from pykclient.record import (
 )
 from pykclient.testing.handlers.records import handle_fetch
 from pykclient.testing.log.log_types import AppendOrigin
-from pykclient.testing.replica.partition import LeaderSelector, RackAwareReplicaSelector, replica_selector
+from pykclient.testing.replica.partition import is_rack_aware
 from tests.testing.handlers.refusals import refused
 from tests.testing.replica.harness import TP, ReplicaCluster, batch, values
 
@@ -317,11 +317,11 @@ def test_only_new_fetch_versions_may_read_followers(cluster: ReplicaCluster) -> 
 
 
 def test_replica_selectors_are_found_by_name() -> None:
-    assert replica_selector(None) is None
-    assert isinstance(replica_selector("LeaderSelector"), LeaderSelector)
-    assert isinstance(replica_selector("a.b.RackAwareReplicaSelector"), RackAwareReplicaSelector)
+    assert not is_rack_aware(None)
+    assert not is_rack_aware("LeaderSelector")
+    assert is_rack_aware("a.b.RackAwareReplicaSelector")
     with pytest.raises(ConfigError, match="RandomSelector"):
-        replica_selector("RandomSelector")
+        is_rack_aware("RandomSelector")
 
 
 # --- old versions ----------------------------------------------------------------------------------------------------

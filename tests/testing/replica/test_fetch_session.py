@@ -261,7 +261,7 @@ def test_broker_and_consumer_sessions_agree(steps: list[Round]) -> None:
             consumer.handle_error(ConnectionError("lost"))
             continue
         if fate == "evicted":
-            sessions.cache.remove(request.metadata.session_id)
+            sessions.cache.pop(request.metadata.session_id, None)
         forgotten: list[Any] = [
             (gone.topic_id, gone.topic_partition.partition) for gone in [*request.to_forget, *request.to_replace]
         ]
@@ -322,7 +322,7 @@ def test_follower_and_leader_sessions_agree(steps: list[Round]) -> None:
             follower.handle_error()
             continue
         if fate == "evicted":
-            sessions.cache.remove(request.session_id)
+            sessions.cache.pop(request.session_id, None)
         forgotten: list[Any] = [
             (topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
         ]

@@ -20,6 +20,7 @@ from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, A
 from pykclient.protocol.messages.fetch import FetchRequest
 from pykclient.testing.faults import DISCONNECT
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pykclient.testing.replica.partition import PartitionState
 from pykclient.testing.replica.replica_fetcher import (
     FETCHING,
     OUT_OF_RANGE,
@@ -357,9 +358,9 @@ def test_changes_during_a_request_are_sent_with_the_next() -> None:
     cluster.settle()
     assert len(cluster.alter_partition_requests) == 1
     # A second request while the first is in flight, as after a LEADER_AND_ISR, which clears the in-flight state.
-    partition.update_isr(frozenset({1}))
+    partition.state = PartitionState(frozenset({1}), frozenset({1}))
     partition._maybe_expand_isr(partition.remote_replicas[2])
-    assert not partition.state.is_inflight
+    assert partition.state.sent is None
     cluster.run(10)
     assert len(cluster.alter_partition_requests) == 2
     assert manager.partition(other) is second

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykclient.errors import IllegalStateError
-from pykclient.testing.replica.partition import (
-    COMMITTED,
-    PENDING_EXPAND,
-    PENDING_SHRINK,
-    LeaderAndIsr,
-    PartitionState,
-    Replica,
-)
+from pykclient.testing.replica.partition import Replica
 from tests.testing.replica.harness import TP, ReplicaCluster
 
 LAG_MS = 2_000
@@ -97,12 +89,26 @@ def test_removed_replica_counts_until_the_controller_agrees(cluster: ReplicaClus
     cluster.broker(3).pause()
     reply = cluster.produce(1, b"a")
     cluster.run(3 * LAG_MS)
-    assert cluster.partition(1).state.kind == PENDING_SHRINK
+    assert cluster.partition(1).state.sent is not None
     assert cluster.partition(1).isr == {1, 2, 3}
     assert not reply.answered
     cluster.alter_partition_error = 0
     cluster.run(2_000)
     assert reply.produced().error_code == 0
+
+
+def test_only_one_isr_change_is_in_flight(cluster: ReplicaCluster) -> None:
+    cluster.alter_partition_error = None
+    cluster.broker(3).pause()
+    cluster.produce(1, b"a")
+    cluster.run(3 * LAG_MS)
+    wanted = cluster.partition(1).state.sent
+    assert wanted is not None
+    assert wanted.isr == (1, 2)
+    cluster.broker(2).pause()
+    cluster.produce(1, b"b")
+    cluster.run(3 * LAG_MS)
+    assert cluster.partition(1).state.sent is wanted
 
 
 def test_added_replica_counts_before_the_controller_agrees(cluster: ReplicaCluster) -> None:
@@ -111,7 +117,7 @@ def test_added_replica_counts_before_the_controller_agrees(cluster: ReplicaClust
     cluster.alter_partition_error = None
     cluster.run(10)
     partition = cluster.partition(1)
-    assert partition.state.kind == PENDING_EXPAND
+    assert partition.state.sent is not None
     assert partition.isr == {1, 2}
     assert partition.state.maximal_isr == {1, 2, 3}
     cluster.broker(3).pause()
@@ -153,11 +159,11 @@ def test_leader_with_outdated_state_waits_for_the_controller(cluster: ReplicaClu
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
     cluster.run(10 * LAG_MS)
-    assert cluster.partition(1).state.kind == PENDING_SHRINK
+    assert cluster.partition(1).state.sent is not None
     assert len(cluster.alter_partition_requests) == 1
     cluster.alter_partition_error = 0
     cluster.elect(1, isr=[1, 2])
-    assert cluster.partition(1).state.kind == COMMITTED
+    assert cluster.partition(1).state.sent is None
     assert cluster.partition(1).isr == {1, 2}
 
 
@@ -168,7 +174,7 @@ def test_refused_isr_change_is_requested_again(cluster: ReplicaCluster, code: in
     cluster.produce(1, b"a")
     cluster.run_until(lambda: cluster.alter_partition_requests)
     cluster.run(10)
-    assert cluster.partition(1).state.kind == COMMITTED
+    assert cluster.partition(1).state.sent is None
     cluster.alter_partition_error = 0
     cluster.run(2 * LAG_MS)
     assert cluster.partition(1).isr == {1, 2}
@@ -190,7 +196,7 @@ def test_leader_and_isr_overrides_pending_changes(cluster: ReplicaCluster) -> No
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
     cluster.run(2 * LAG_MS)
-    assert cluster.partition(1).state.is_inflight
+    assert cluster.partition(1).state.sent is not None
     cluster.elect(1, isr=[1, 2])
     assert cluster.partition(1).isr == {1, 2}
     cluster.alter_partition_error = 0
@@ -202,7 +208,7 @@ def test_leader_and_isr_overrides_pending_changes(cluster: ReplicaCluster) -> No
 def test_late_response_is_accepted_only_if_newer(cluster: ReplicaCluster) -> None:
     cluster.broker(3).pause()
     cluster.produce(1, b"a")
-    cluster.run_until(lambda: cluster.partition(1).state.is_inflight)
+    cluster.run_until(lambda: cluster.partition(1).state.sent is not None)
     # A controller that decided before it got AlterPartition sends the same state once more.
     partition = cluster.partition(1)
     assert partition.partition_epoch == 0
@@ -223,21 +229,6 @@ def test_older_state_is_refused(cluster: ReplicaCluster) -> None:
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
-
-
-def test_only_one_isr_change_is_in_flight() -> None:
-    sent = LeaderAndIsr(1, 0, (1, 2), 0)
-    committed = PartitionState.committed(frozenset({1}))
-    pending = committed.expand(2, sent)
-    assert pending.isr == {1}
-    assert pending.maximal_isr == {1, 2}
-    for kind in (PENDING_EXPAND, PENDING_SHRINK):
-        with pytest.raises(IllegalStateError, match="in flight"):
-            pending.move(kind)
-    assert pending.last_committed is committed
-    assert pending.commit(frozenset({1, 2})).isr == {1, 2}
-    shrinking = pending.commit(frozenset({1, 2})).shrink(LeaderAndIsr(1, 0, (1,), 1))
-    assert shrinking.isr == shrinking.maximal_isr == {1, 2}
 
 
 def test_follower_at_a_former_leader_end_is_caught_up() -> None:

@@ -26,11 +26,11 @@ from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import ApiVersionManager, serves
-from pykclient.testing.inter_broker_requests import missing_topic
+from pykclient.testing.inter_broker_requests import missing_topic, missing_topic_code
 from pykclient.testing.metadata_cache import MetadataSnapshot, PartitionState
 from pykclient.testing.release_profiles import SUPPORTED_FEATURES, FinalizedFeatures
 from pykclient.testing.request_channel import Request
-from pykclient.testing.telemetry import ACCEPTED, MAX_BYTES
+from pykclient.testing.telemetry import ACCEPTED, MAX_BYTES, TelemetryReceiver
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
 
@@ -255,27 +255,27 @@ def handle_describe_topic_partitions(broker: Broker, request: Request, body: Des
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         states = snapshot.partition_states.get(name)
+        if states is None and not body.topics:
+            continue
+        described = _DescribedTopic(
+            name=name,
+            is_internal=topic_names.is_internal(name),
+            topic_authorized_operations=broker.auth.authorized_operations(request, acls.TOPIC, name),
+        )
+        response.topics.append(described)
         if states is None:
-            if body.topics:
-                operations = broker.auth.authorized_operations(request, acls.TOPIC, name)
-                response.topics.append(_missing_described(name, operations))
+            described.error_code = missing_topic_code(name)
             continue
         start = body.cursor.partition_index if body.cursor is not None and name == first_topic else 0
         end = min(len(states), start + remaining)
-        partitions = [_described_partition(snapshot, states[index]) for index in range(start, end) if index in states]
-        response.topics.append(
-            _DescribedTopic(
-                name=name,
-                topic_id=snapshot.topic_ids.get(name, ZERO_UUID),
-                is_internal=topic_names.is_internal(name),
-                partitions=partitions,
-                topic_authorized_operations=broker.auth.authorized_operations(request, acls.TOPIC, name),
-            )
-        )
+        described.topic_id = snapshot.topic_ids.get(name, ZERO_UUID)
+        described.partitions = [
+            _described_partition(snapshot, states[index]) for index in range(start, end) if index in states
+        ]
         if end < len(states):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
-        remaining -= len(partitions)
+        remaining -= len(described.partitions)
     response.topics += denied
     request.respond(response)
 
@@ -297,16 +297,6 @@ def _names(snapshot: MetadataSnapshot, body: DescribeTopicPartitionsRequest) -> 
     if cursor.partition_index < 0:
         raise errors.InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
     return sorted(name for name in wanted if name >= cursor.topic_name)
-
-
-def _missing_described(name: str, authorized_operations: int) -> _DescribedTopic:
-    error = errors.UnknownTopicOrPartitionError if topic_names.is_valid(name) else errors.InvalidTopicError
-    return _DescribedTopic(
-        error_code=error.code,
-        name=name,
-        is_internal=topic_names.is_internal(name),
-        topic_authorized_operations=authorized_operations,
-    )
 
 
 def _described_partition(snapshot: MetadataSnapshot, state: PartitionState) -> _DescribedPartition:
@@ -357,14 +347,19 @@ def handle_describe_cluster(broker: Broker, request: Request, body: DescribeClus
 # --- GetTelemetrySubscriptions ---------------------------------------------------------------------------------------
 
 
+def _receiver(broker: Broker) -> TelemetryReceiver:
+    receiver = broker.cluster.telemetry
+    if receiver is None:
+        raise errors.UnsupportedVersionError
+    return receiver
+
+
 @serves(ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, GetTelemetrySubscriptionsRequest.VERSIONS)
 def handle_get_telemetry_subscriptions(
     broker: Broker, request: Request, body: GetTelemetrySubscriptionsRequest
 ) -> None:
     """Respond with the subscription. Without a receiver, the API is not offered."""
-    receiver = broker.cluster.telemetry
-    if receiver is None:
-        raise errors.UnsupportedVersionError
+    receiver = _receiver(broker)
     request.respond(
         GetTelemetrySubscriptionsResponse(
             client_instance_id=receiver.new_instance(body.client_instance_id),
@@ -384,9 +379,7 @@ def handle_get_telemetry_subscriptions(
 @serves(ApiKeys.PUSH_TELEMETRY, PushTelemetryRequest.VERSIONS)
 def handle_push_telemetry(broker: Broker, request: Request, body: PushTelemetryRequest) -> None:
     """Pass the metrics to the receiver. Without one, the API is not offered."""
-    receiver = broker.cluster.telemetry
-    if receiver is None:
-        raise errors.UnsupportedVersionError
+    receiver = _receiver(broker)
     receiver.push(
         request.header.client_id or "",
         body.client_instance_id,

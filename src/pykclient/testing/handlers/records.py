@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from pykclient import errors
@@ -40,14 +40,13 @@ from pykclient.testing.handlers import answer_partitions, error_response, serves
 from pykclient.testing.log import log_types
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.replica.fetch_session import (
-    ClientMetadata,
     FetchContext,
     FetchParams,
     FetchPartitionData,
     PartitionFetch,
     isolation_of,
 )
-from pykclient.testing.replica.replica_manager import DeleteRecordsResult
+from pykclient.testing.replica.replica_manager import DeleteRecordsResult, PartitionResponse, failed_partition
 from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     FirstBatch,
@@ -60,21 +59,14 @@ _LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
 _NodeEndpoint = TypeVar("_NodeEndpoint")
 
 
-class ConvertedRecords(NamedTuple):
-    """Converted batches in order, and the number of their converted records."""
-
-    records: list[Buffer]
-    num_records_converted: int
-
-
 def down_convert(
     records: Iterable[Buffer],
     to_magic: int,
     first_offset: int,
     max_bytes: int = MAX_INT32,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-) -> ConvertedRecords:
-    """Convert ``records``, buffers of whole batches, to format ``to_magic`` or older.
+) -> list[Buffer]:
+    """Convert ``records``, buffers of whole batches, to format ``to_magic`` or older; return the batches in order.
 
     Offsets are kept; headers are lost.
 
@@ -88,7 +80,7 @@ def down_convert(
         CorruptRecordError: a batch cannot be decoded.
     """
     converted: list[Buffer] = []
-    num_records = size = 0
+    size = 0
     for buffer in records:
         for batch in MemoryRecords(buffer).batches():
             if to_magic < MAGIC_VALUE_V2:
@@ -99,24 +91,19 @@ def down_convert(
                         f"a batch at offset {batch.base_offset} is compressed with zstd, which format v{to_magic} "
                         "does not have; readers need fetch version 10 or newer"
                     )
-            if batch.magic <= to_magic:
-                data: Buffer = batch.buffer
-                count = 0
-            else:
-                data, count = _convert(batch, to_magic, first_offset, max_decompressed_bytes)
+            data: Buffer = batch.buffer
+            if batch.magic > to_magic:
+                data = _convert(batch, to_magic, first_offset, max_decompressed_bytes)
             if converted and size + len(data) > max_bytes:
-                return ConvertedRecords(converted, num_records)
+                return converted
             if len(data):
                 converted.append(data)
                 size += len(data)
-                num_records += count
-    return ConvertedRecords(converted, num_records)
+    return converted
 
 
-def _convert(
-    batch: AnyRecordBatch, to_magic: int, first_offset: int, max_decompressed_bytes: int
-) -> tuple[Buffer, int]:
-    """Return the batch in an older format and the number of its records; nothing if no record is requested."""
+def _convert(batch: AnyRecordBatch, to_magic: int, first_offset: int, max_decompressed_bytes: int) -> Buffer:
+    """Return the batch in an older format; nothing if no record is requested."""
     compression = default_compression(batch.compression_type)
     builder: MemoryRecordsBuilder | None = None
     for offset, timestamp, key, value, _ in batch.stream(max_decompressed_bytes):
@@ -131,10 +118,9 @@ def _convert(
                 log_append_time=batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP,
             )
         builder.append_with_offset(offset, timestamp, key, value)
-    return (b"", 0) if builder is None else (builder.build(), builder.num_records)
+    return b"" if builder is None else builder.build()
 
 
-PartitionResponse = ProduceResponse.PartitionProduceResponse
 _PRODUCE_WITH_V2: Final = 3
 _PRODUCE_WITH_ZSTD: Final = 7
 _PRODUCE_WITH_LEADERS: Final = 10
@@ -179,7 +165,7 @@ def handle_produce(broker: Broker, request: Request, body: ProduceRequest) -> No
                 if version >= _PRODUCE_WITH_V2 and _is_transactional(records):
                     transactional[topic_partition] = _first_batch(records)
             except errors.BrokerError as error:
-                refused[topic_partition] = _partition_error(data.index, error.code, str(error))
+                refused[topic_partition] = failed_partition(topic_partition, error)
 
     def respond(responses: dict[TopicPartition, PartitionResponse]) -> None:
         responses |= refused
@@ -248,8 +234,7 @@ def _append_transactional(
     ) -> None:
         failed = {}
         for tp, code in error_codes.items():
-            error = append_error(code, tp, operation)
-            failed[tp] = _partition_error(tp.partition, error.code, str(error))
+            failed[tp] = failed_partition(tp, append_error(code, tp, operation))
         rest = {tp: records for tp, records in entries.items() if tp not in failed}
         if rest:
             broker.replica_manager.append_records(
@@ -338,10 +323,6 @@ def node_endpoints(
     ]
 
 
-def _partition_error(index: int, code: int, message: str | None) -> PartitionResponse:
-    return ProduceResponse.PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
-
-
 Key = tuple[UUID | str, int]
 #: Up to this version, ``max_bytes`` applies even to the first batch, which is then cut off.
 _LAST_VERSION_WITH_HARD_LIMIT: Final = 2
@@ -385,7 +366,7 @@ def handle_fetch(broker: Broker, request: Request, body: FetchRequest) -> None:
         min(body.min_bytes, max_bytes),
         max_bytes,
         isolation_of(replica_id, body.isolation_level),
-        _client_metadata(body, request) if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
+        body.rack_id if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
         version <= _LAST_VERSION_WITH_HARD_LIMIT,
     )
     known: list[PartitionFetch] = []
@@ -435,10 +416,6 @@ def _forgotten(body: FetchRequest, version: int) -> list[Key]:
         for topic in body.forgotten_topics_data
         for index in topic.partitions
     ]
-
-
-def _client_metadata(body: FetchRequest, request: Request) -> ClientMetadata:
-    return ClientMetadata(body.rack_id, request.client_id or "", request.client_host)
 
 
 def _authorized_topics(
@@ -546,7 +523,7 @@ def _down_convert(data: FetchPartitionData, fetch: PartitionFetch, version: int)
     """
     magic = MAGIC_VALUE_V1 if version >= _FIRST_VERSION_WITH_V1 else MAGIC_VALUE_V0
     try:
-        data.records = down_convert(data.records, magic, fetch.fetch_offset, fetch.max_bytes).records
+        data.records = down_convert(data.records, magic, fetch.fetch_offset, fetch.max_bytes)
     except errors.BrokerError as error:
         data.error_code = error.code
         data.records = ()

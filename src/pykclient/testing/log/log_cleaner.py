@@ -89,8 +89,6 @@ class Cleaner:
     compaction that sees them (KIP-534). Thread: loop.
     """
 
-    __slots__ = ("_bound", "_config", "_last_offsets", "_log", "_now_ms", "_offset_map")
-
     def __init__(self, log: UnifiedLog, now_ms: int) -> None:
         self._log = log
         self._config = log.config
@@ -260,8 +258,6 @@ def _empty(batch: AnyRecordBatch) -> bytearray:
 
 class CleanedTransactionMetadata:
     """Tracks which batches belong to aborted transactions, while reading batch after batch. Thread: loop."""
-
-    __slots__ = ("_aborted", "_cleaned", "_committed", "_ongoing_aborted")
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
         # The next one to begin is last.

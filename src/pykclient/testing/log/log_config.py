@@ -71,9 +71,7 @@ _KEYS = (
     ),
     _key("delete.retention.ms", Type.LONG, _DAY_MS, "The time that compaction keeps tombstones.", at_least(0)),
     _key("min.compaction.lag.ms", Type.LONG, 0, "The minimum age of a record to compact.", at_least(0)),
-    _key(
-        "max.compaction.lag.ms", Type.LONG, _LONG_MAX, "The maximum age of a record that is not compacted.", at_least(1)
-    ),
+    _key("max.compaction.lag.ms", Type.LONG, _LONG_MAX, "The maximum age of a record not compacted.", at_least(1)),
     _key(
         "file.delete.delay.ms",
         Type.LONG,
@@ -91,12 +89,7 @@ _KEYS = (
         "The handling of old records: delete, compact, both or neither.",
         Lambda(_cleanup_policy, "[compact, delete]"),
     ),
-    _key(
-        "unclean.leader.election.enable",
-        Type.BOOLEAN,
-        False,
-        "Whether a replica that is not in sync may become leader.",
-    ),
+    _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica out of sync may become leader."),
     _key("min.insync.replicas", Type.INT, 1, "The in-sync replicas that acks=all needs.", at_least(1)),
     _key(
         "compression.type",

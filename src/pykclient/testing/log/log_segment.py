@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, PolicyViolationError
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
-from pykclient.record.record_batch import MAX_INT32, NO_TIMESTAMP, Buffer
+from pykclient.record.record_batch import NO_TIMESTAMP, Buffer
 from pykclient.testing.log.log_types import AbortedTxn, FetchDataInfo, OffsetAndEpoch, TimestampAndOffset
 
 
@@ -152,8 +152,6 @@ class LeaderEpochFileCache:
     Every change is written to the disk, so the cache outlives its broker. Thread: loop.
     """
 
-    __slots__ = ("entries",)
-
     def __init__(self) -> None:
         self.entries: list[EpochEntry] = []
 
@@ -218,15 +216,6 @@ class LeaderEpochFileCache:
 
     def __repr__(self) -> str:
         return f"LeaderEpochFileCache({[tuple(entry) for entry in self.entries]})"
-
-
-class RollParams(NamedTuple):
-    """The properties of batches to append that determine rolling."""
-
-    size: int
-    last_offset: int
-    max_timestamp: int
-    now_ms: int
 
 
 class LogSegment:
@@ -297,20 +286,11 @@ class LogSegment:
         """The largest timestamp or, if records have no timestamps, the time of the last append."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.last_modified_ms
 
-    def should_roll(self, max_segment_bytes: int, max_segment_ms: int, batches: RollParams) -> bool:
-        """Return whether ``batches`` must start a new segment.
-
-        They must if this one is full or too old, or if its base offset is too far below.
-        """
-        size = self._records.size
-        if size > max_segment_bytes - batches.size or batches.last_offset - self.base_offset > MAX_INT32:
-            return True
-        return size > 0 and self._time_waited_for_roll(batches) > max_segment_ms
-
-    def _time_waited_for_roll(self, batches: RollParams) -> int:
+    def age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """Return the age by the timestamps of the first batch and of one to append or, without them, by the clock."""
         if self.first_batch_timestamp >= 0:
-            return batches.max_timestamp - self.first_batch_timestamp
-        return batches.now_ms - self.created_ms
+            return max_timestamp - self.first_batch_timestamp
+        return now_ms - self.created_ms
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -292,40 +292,29 @@ class ProducerUpdates:
     duplicate: BatchMetadata | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ProducerStateManager:
     """The producers of a partition by id, up to the log's end.
 
     ``snapshots`` are stored on the disk by offset; later changes are replayed from the log. The last stable offset is
     the first offset of the oldest transaction that is open, or whose marker is not yet below the high watermark.
-    Thread: loop.
+    It begins empty; ``truncate_and_reload`` fills it. Thread: loop.
     """
 
-    def __init__(
-        self,
-        partition: str,
-        snapshots: Snapshots,
-        producer_id_expiration_ms: int,
-        *,
-        verifies_transactions: bool = False,
-    ) -> None:
-        """Start empty; ``truncate_and_reload`` fills it.
-
-        With ``verifies_transactions``, the first records of a transaction need a ``VerificationState``.
-        """
-        self._partition = partition
-        #: True if a coordinator must agree before the first records of a transaction are appended.
-        self.verifies_transactions = verifies_transactions
-        self._verifications: dict[int, VerificationState] = {}
-        self._snapshots = snapshots
-        self._producer_id_expiration_ms = producer_id_expiration_ms
-        self.producers: dict[int, ProducerStateEntry] = {}
-        # Transactions by first offset: the open ones, sorted, and the ends of those above the high watermark.
-        self._ongoing: list[tuple[int, int]] = []
-        self._unreplicated: dict[int, int] = {}
-        self.map_end_offset = 0
-        self._last_snapshot_offset = 0
-        #: The end offset of the loaded snapshot. Of batches before it, only the last one of each producer is known.
-        self.loaded_offset = 0
+    _partition: str
+    _snapshots: Snapshots
+    _producer_id_expiration_ms: int
+    #: True if a coordinator must agree before the first records of a transaction are appended.
+    verifies_transactions: bool = False
+    _verifications: dict[int, VerificationState] = field(default_factory=dict)
+    producers: dict[int, ProducerStateEntry] = field(default_factory=dict)
+    # Transactions by first offset: the open ones, sorted, and the ends of those above the high watermark.
+    _ongoing: list[tuple[int, int]] = field(default_factory=list)
+    _unreplicated: dict[int, int] = field(default_factory=dict)
+    map_end_offset: int = 0
+    _last_snapshot_offset: int = 0
+    #: The end offset of the loaded snapshot. Of batches before it, only the last one of each producer is known.
+    loaded_offset: int = 0
 
     # --- appends -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from pykclient.clock import Clock
 from pykclient.errors import (
@@ -23,7 +22,7 @@ from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.record_batch import MAGIC_VALUE_V2, MAX_INT32, Buffer
 from pykclient.testing.log.broker_disk import PartitionDirectory
 from pykclient.testing.log.log_config import LogConfig
-from pykclient.testing.log.log_segment import LogSegment, RollParams
+from pykclient.testing.log.log_segment import LogSegment
 from pykclient.testing.log.log_types import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -134,6 +133,12 @@ class UnifiedLog:
         unstable = self._first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
+    def end_offset(self, isolation: str) -> int:
+        """Return the end of what a read with this isolation gets."""
+        if isolation == FetchIsolation.LOG_END:
+            return self.log_end_offset
+        return self.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else self.last_stable_offset
+
     def update_high_watermark(self, high_watermark: int) -> int:
         """Set the high watermark, limited to the log's bounds; return it."""
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
@@ -150,10 +155,6 @@ class UnifiedLog:
     @property
     def latest_epoch(self) -> int | None:
         return self.leader_epoch_cache.latest_epoch
-
-    def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """Start a leader epoch before anything is written in it."""
-        self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
         """Return the end of the epoch, or of the largest one before it; None if neither is known."""
@@ -346,10 +347,10 @@ class UnifiedLog:
             )
 
     def _maybe_roll(self, info: LogAppendInfo, size: int) -> None:
-        config = self.config
-        params = RollParams(size, info.last_offset, info.max_timestamp, self._clock.wall_ms())
+        config, active = self.config, self.segments[-1]
+        is_full = active.size > config.segment_size - size or info.last_offset - active.base_offset > MAX_INT32
         max_segment_ms = config.segment_ms - self.segment_jitter_ms
-        if self.segments[-1].should_roll(config.segment_size, max_segment_ms, params):
+        if is_full or (active.size and active.age_ms(info.max_timestamp, self._clock.wall_ms()) > max_segment_ms):
             self.roll(info.roll_offset())
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
@@ -402,10 +403,7 @@ class UnifiedLog:
                 f"offset {start_offset} of {self.topic_partition} is not in the log, which has "
                 f"{self.log_start_offset} to {self.log_end_offset}"
             )
-        if isolation == FetchIsolation.LOG_END:
-            bound = self.log_end_offset
-        else:
-            bound = self.high_watermark if isolation == FetchIsolation.HIGH_WATERMARK else self.last_stable_offset
+        bound = self.end_offset(isolation)
         with_aborted = isolation == FetchIsolation.TXN_COMMITTED
         if start_offset < bound:
             for segment in self.segments[index:]:
@@ -499,12 +497,22 @@ class UnifiedLog:
         config = self.config
         if config.delete:
             if config.retention_size >= 0:
-                surplus = [self.size - config.retention_size]
-                deleted += self._delete_old_segments(partial(_is_surplus, surplus))
+                deleted += self._delete_old_segments(self._surplus(self.size - config.retention_size))
             if config.retention_ms >= 0:
                 oldest = self._clock.wall_ms() - config.retention_ms
                 deleted += self._delete_old_segments(lambda segment, _: segment.largest_timestamp < oldest)
         return deleted
+
+    @staticmethod
+    def _surplus(size: int) -> Callable[[LogSegment, LogSegment | None], bool]:
+        """Return a test for the oldest segments: whether ``size`` bytes include the next one as a whole."""
+
+        def is_surplus(segment: LogSegment, _: LogSegment | None) -> bool:
+            nonlocal size
+            size -= segment.size
+            return size >= 0
+
+        return is_surplus
 
     def _begins_after(self, _: LogSegment, following: LogSegment | None) -> bool:
         return following is not None and following.base_offset <= self.log_start_offset
@@ -666,11 +674,3 @@ class UnifiedLog:
             f"UnifiedLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset}, "
             f"high_watermark={self.high_watermark}, {len(self.segments)} segments, {self.size} bytes)"
         )
-
-
-def _is_surplus(surplus: list[int], segment: LogSegment, _: LogSegment | None) -> bool:
-    """Return whether the log is large enough without the segment; ``surplus`` holds the number of excess bytes."""
-    if surplus[0] - segment.size < 0:
-        return False
-    surplus[0] -= segment.size
-    return True

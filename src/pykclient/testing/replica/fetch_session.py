@@ -26,18 +26,11 @@ UNKNOWN_OFFSET = -1
 NO_EPOCH = -1
 
 
-class ClientMetadata(NamedTuple):
-    """The properties of a consumer that may be sent to another replica (KIP-392)."""
-
-    rack_id: str
-    client_id: str
-    client_host: str
-
-
 class FetchParams(NamedTuple):
     """The parameters of a fetch that apply to all partitions.
 
-    Without ``client_metadata`` only the leader may respond. With ``hard_max_bytes`` even the first batch is cut off if
+    ``rack_id`` is that of a consumer that may be sent to another replica (KIP-392); without one, only the leader may
+    respond. With ``hard_max_bytes`` even the first batch is cut off if
     it is larger than the limit.
     """
 
@@ -47,7 +40,7 @@ class FetchParams(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation: str
-    client_metadata: ClientMetadata | None = None
+    rack_id: str | None = None
     hard_max_bytes: bool = False
 
     @property
@@ -215,7 +208,7 @@ class FetchSession:
         return f"FetchSession({self.id}, epoch {self.epoch}, {reader}, {len(self.partitions)} partitions)"
 
 
-class FetchSessionCache:
+class FetchSessionCache(dict[int, FetchSession]):
     """The sessions of a broker, at most ``max_entries``.
 
     A new session evicts one that was idle for two minutes, or else a less important one: a follower's evicts a
@@ -223,45 +216,33 @@ class FetchSessionCache:
     """
 
     def __init__(self, max_entries: int) -> None:
+        super().__init__()
         self._max_entries = max_entries
-        self._sessions: dict[int, FetchSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def __contains__(self, session_id: int) -> bool:
-        return session_id in self._sessions
-
-    def get(self, session_id: int) -> FetchSession | None:
-        return self._sessions.get(session_id)
-
-    def remove(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
         """Mark a session as just used. The least recently used session is the first."""
         session.last_used_ms = now_ms
-        self._sessions[session.id] = self._sessions.pop(session.id)
+        self[session.id] = self.pop(session.id)
 
     def add(self, session: FetchSession) -> bool:
         """Add a session, if there is room or another one can be evicted; return whether it was added."""
-        if len(self._sessions) >= self._max_entries and not self._try_evict(session):
+        if len(self) >= self._max_entries and not self._try_evict(session):
             return False
-        self._sessions[session.id] = session
+        self[session.id] = session
         return True
 
     def _try_evict(self, candidate: FetchSession) -> bool:
         now_ms = candidate.created_ms
-        oldest = next(iter(self._sessions.values()), None)
+        oldest = next(iter(self.values()), None)
         if oldest is None:
             return False
         if now_ms - oldest.last_used_ms > _EVICTION_MS:
-            self.remove(oldest.id)
+            del self[oldest.id]
             return True
         worth = candidate.is_from_follower, len(candidate.partitions)
         evictable = [
             session
-            for session in self._sessions.values()
+            for session in self.values()
             if (candidate.is_from_follower and not session.is_from_follower)
             or (
                 now_ms - session.created_ms > _EVICTION_MS
@@ -270,7 +251,7 @@ class FetchSessionCache:
         ]
         if not evictable:
             return False
-        self.remove(min(evictable, key=lambda session: (session.is_from_follower, len(session.partitions))).id)
+        del self[min(evictable, key=lambda session: (session.is_from_follower, len(session.partitions))).id]
         return True
 
 
@@ -377,8 +358,7 @@ class FetchManager:
         """
         uses_topic_ids = version >= _TOPIC_ID_VERSION
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if session_id != INVALID_SESSION_ID:
-                self.cache.remove(session_id)
+            self.cache.pop(session_id, None)
             if epoch == FINAL_EPOCH:
                 return FetchContext(fetches)
             return FullFetchContext(
@@ -393,7 +373,7 @@ class FetchManager:
             return FetchContext(error_code=FetchSessionTopicIdError.code)
         session.update(fetches, forgotten)
         if not session.partitions:
-            self.cache.remove(session_id)
+            del self.cache[session_id]
             return FetchContext()
         if uses_topic_ids:
             self._resolve_names(session, topic_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -14,14 +14,15 @@ from pykclient.protocol.messages.alter_partition import AlterPartitionRequest, A
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pykclient.record.record_batch import NO_TIMESTAMP, Buffer
 from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.coordination.znodes import RECOVERED, LeaderAndIsr
 from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager, grouped
 from pykclient.testing.log import log_types
+from pykclient.testing.log.broker_disk import DiskQueue
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.fetch_session import (
     NO_EPOCH,
     UNKNOWN_OFFSET,
-    ClientMetadata,
     FetchParams,
     FetchPartitionData,
     PartitionFetch,
@@ -95,85 +96,24 @@ class Replica:
         )
 
 
-COMMITTED: Final = "CommittedPartitionState"
-
-PENDING_EXPAND: Final = "PendingExpandIsr"
-
-PENDING_SHRINK: Final = "PendingShrinkIsr"
-
-#: The transitions of a leader's ISR; only one change is requested at a time.
-_MOVES: Final = {
-    COMMITTED: (COMMITTED, PENDING_EXPAND, PENDING_SHRINK),
-    PENDING_EXPAND: (COMMITTED,),
-    PENDING_SHRINK: (COMMITTED,),
-}
-
-
-class LeaderAndIsr(NamedTuple):
-    """The leader, its epoch, the ISR, and the epoch of the partition's state, which rises with each change."""
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    partition_epoch: int
-
-
-@dataclass(eq=False)
-class PartitionState:
+class PartitionState(NamedTuple):
     """The state of a partition's ISR.
 
     ``isr`` is what the controller has confirmed, ``maximal_isr`` the largest one that it may have confirmed. A record
     is committed when all of ``maximal_isr`` have it: a replica that is being added counts immediately, one that is
     being removed counts until it is removed. So whichever of them is the next leader has the record. ``sent`` is the
-    requested change. Thread: loop.
+    requested change, as long as the controller has not confirmed it; until then, no other one is requested.
     """
 
-    kind: str
     isr: frozenset[int]
     maximal_isr: frozenset[int]
     sent: LeaderAndIsr | None = None
-    _before: PartitionState | None = None
 
-    @property
-    def last_committed(self) -> PartitionState:
-        return self._before or self
 
-    @staticmethod
-    def committed(isr: frozenset[int]) -> PartitionState:
-        return PartitionState(COMMITTED, isr, isr)
-
-    def move(self, kind: str) -> None:
-        """Change the state.
-
-        Raises:
-            IllegalStateError: ``kind`` must not follow the current state.
-        """
-        if kind not in _MOVES[self.kind]:
-            raise errors.IllegalStateError(f"{kind} cannot follow {self}: a change of the ISR is in flight")
-
-    def expand(self, broker_id: int, sent: LeaderAndIsr) -> PartitionState:
-        """Return the state after asking to add ``broker_id``."""
-        self.move(PENDING_EXPAND)
-        return PartitionState(PENDING_EXPAND, self.isr, self.isr | {broker_id}, sent, self)
-
-    def shrink(self, sent: LeaderAndIsr) -> PartitionState:
-        """Return the state after asking to remove all replicas that are not in ``sent``."""
-        self.move(PENDING_SHRINK)
-        return PartitionState(PENDING_SHRINK, self.isr, self.isr, sent, self)
-
-    def commit(self, isr: frozenset[int]) -> PartitionState:
-        """Return the state after the controller's confirmation."""
-        self.move(COMMITTED)
-        return PartitionState.committed(isr)
-
-    @property
-    def is_inflight(self) -> bool:
-        """True if a request to the controller is in flight."""
-        return self.kind != COMMITTED
-
-    def __repr__(self) -> str:
-        wanted = "" if self.sent is None else f", wanted {sorted(self.sent.isr)}"
-        return f"{self.kind}(isr={sorted(self.isr)}{wanted})"
+def _committed(isr: Iterable[int]) -> PartitionState:
+    """Return the state with an ISR that the controller has confirmed."""
+    confirmed = frozenset(isr)
+    return PartitionState(confirmed, confirmed)
 
 
 _RETRY_BACKOFF_MS = 50
@@ -205,25 +145,26 @@ class AlterPartitionManager:
         self._controller = controller
         self._log = broker.log_context.logger(__name__)
         self._unsent: dict[TopicPartition, AlterPartitionItem] = {}
-        self._inflight: dict[TopicPartition, AlterPartitionItem] | None = None
+        self._inflight: dict[TopicPartition, AlterPartitionItem] = {}
         self._scheduled = False
 
     def submit(self, item: AlterPartitionItem) -> bool:
         """Request a change; return False if a request for this partition is in flight already."""
         topic_partition = item.topic_partition
-        if topic_partition in self._unsent or (self._inflight is not None and topic_partition in self._inflight):
+        if topic_partition in self._unsent or topic_partition in self._inflight:
             return False
         self._unsent[topic_partition] = item
-        if self._inflight is None and not self._scheduled:
-            # Delayed, because one fetch can add a follower to many ISRs, which then change in one request.
+        self._send_soon()
+        return True
+
+    def _send_soon(self) -> None:
+        # Delayed, because one fetch can add a follower to many ISRs, which then change in one request.
+        if self._unsent and not self._inflight and not self._scheduled:
             self._scheduled = True
             self._broker.call_soon(self._send)
-        return True
 
     def _send(self) -> None:
         self._scheduled = False
-        if self._inflight is not None or not self._unsent:
-            return
         self._inflight, self._unsent = self._unsent, {}
         request = self._request(self._inflight)
         self._controller.send_request(RequestBuilder(request), self._on_complete, self._on_timeout)
@@ -264,13 +205,12 @@ class AlterPartitionManager:
 
     def _retry(self, reason: str) -> None:
         self._log.debug("Could not change ISRs, trying again in %d ms: %s", _RETRY_BACKOFF_MS, reason)
-        items, self._inflight = self._inflight or {}, None
-        self._unsent = {**items, **self._unsent}
+        self._unsent, self._inflight = {**self._inflight, **self._unsent}, {}
         self._scheduled = True
         self._broker.call_later(_RETRY_BACKOFF_MS, self._send)
 
     def _handle(self, body: AlterPartitionResponse) -> None:
-        items, self._inflight = self._inflight or {}, None
+        items, self._inflight = self._inflight, {}
         answers = {
             (topic.topic_id, partition.partition_index): partition
             for topic in body.topics
@@ -283,74 +223,26 @@ class AlterPartitionManager:
             elif answer.error_code:
                 item.listener(None, answer.error_code)
             else:
-                state = LeaderAndIsr(answer.leader_id, answer.leader_epoch, tuple(answer.isr), answer.partition_epoch)
+                state = LeaderAndIsr(
+                    answer.leader_id, answer.leader_epoch, tuple(answer.isr), RECOVERED, answer.partition_epoch
+                )
                 item.listener(state, 0)
-        if self._unsent and not self._scheduled:
-            self._scheduled = True
-            self._broker.call_soon(self._send)
+        self._send_soon()
 
 
-class ReplicaView(NamedTuple):
-    """A replica that has the records a consumer wants."""
-
-    broker_id: int
-    rack: str | None
-    log_end_offset: int
-    time_since_last_caught_up_ms: int
-
-
-class ReplicaSelector(Protocol):
-    """A strategy for choosing a replica. Thread: loop."""
-
-    def select(
-        self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
-    ) -> ReplicaView | None:
-        """Return one of ``replicas``, which include the leader; None keeps the consumer's current replica."""
-
-
-class LeaderSelector:
-    """Chooses the leader. Thread: loop."""
-
-    def select(
-        self,
-        client: ClientMetadata,  # noqa: ARG002 - as the protocol has it
-        leader: ReplicaView,
-        replicas: Sequence[ReplicaView],  # noqa: ARG002
-    ) -> ReplicaView | None:
-        return leader
-
-
-class RackAwareReplicaSelector:
-    """Chooses a replica in the consumer's rack: the leader if it is there, else the one with the most records.
-
-    Thread: loop.
-    """
-
-    def select(
-        self, client: ClientMetadata, leader: ReplicaView, replicas: Sequence[ReplicaView]
-    ) -> ReplicaView | None:
-        nearby = [replica for replica in replicas if client.rack_id and replica.rack == client.rack_id]
-        if not nearby or leader in nearby:
-            return leader
-        return max(nearby, key=lambda replica: (replica.log_end_offset, -replica.time_since_last_caught_up_ms))
-
-
-def replica_selector(class_name: str | None) -> ReplicaSelector | None:
-    """Return the selector for ``replica.selector.class``, with or without its Java package; None if it is not set.
+def is_rack_aware(class_name: str | None) -> bool:
+    """Return whether ``replica.selector.class``, with or without its Java package, lets consumers read followers.
 
     Raises:
         ConfigError: the class is unknown.
     """
-    if not class_name:
-        return None
-    simple_name = class_name.rpartition(".")[2]
-    for known in (RackAwareReplicaSelector, LeaderSelector):
-        if simple_name == known.__name__:
-            return known()
-    raise errors.ConfigError(
-        f"replica.selector.class {class_name!r} is not known; RackAwareReplicaSelector and LeaderSelector are",
-        "replica.selector.class",
-    )
+    simple_name = (class_name or "LeaderSelector").rpartition(".")[2]
+    if simple_name not in ("RackAwareReplicaSelector", "LeaderSelector"):
+        raise errors.ConfigError(
+            f"replica.selector.class {class_name!r} is not known; RackAwareReplicaSelector and LeaderSelector are",
+            "replica.selector.class",
+        )
+    return simple_name == "RackAwareReplicaSelector"
 
 
 #: The controller has newer state, and will send it with LEADER_AND_ISR; until then the change stays pending.
@@ -371,13 +263,14 @@ _REFUSED: Final = frozenset({errors.OperationNotAttemptedError.code, errors.Inel
 
 
 class ReplicaHost(Protocol):
-    """The part of a broker's ``ReplicaManager`` that its partitions use. Thread: loop."""
+    """The part of a broker's ``ReplicaManager`` that its partitions and their fetchers use. Thread: loop."""
 
     broker_id: int
     log: PrefixLogger
     replica_lag_time_max_ms: int
-    replica_selector: ReplicaSelector | None
     alter_partition_manager: AlterPartitionManager
+    disk_queue: DiskQueue
+    truncates_on_fetch: bool
 
     @property
     def now_ms(self) -> int: ...
@@ -389,6 +282,9 @@ class ReplicaHost(Protocol):
 
     def racks(self) -> dict[int, str | None]:
         """Return the racks of the live brokers."""
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return the broker's replica, or None if it has none."""
 
     def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> UnifiedLog:
         """Return the log of a partition."""
@@ -418,7 +314,7 @@ class PartitionIsr:
         self.leader_epoch_start_offset: int | None = None
         self.partition_epoch = -1
         self.remote_replicas: dict[int, Replica] = {}
-        self.state = PartitionState.committed(frozenset())
+        self.state = _committed(())
 
     @property
     def isr(self) -> frozenset[int]:
@@ -429,10 +325,6 @@ class PartitionIsr:
     def high_watermark(self) -> int:
         """The end of what consumers see; -1 without a log."""
         return -1 if self.log is None else self.log.high_watermark
-
-    def update_isr(self, isr: frozenset[int]) -> None:
-        """Take over the ISR from LEADER_AND_ISR; a pending request is obsolete."""
-        self.state = self.state.commit(isr)
 
     # --- min.insync.replicas and acks=all ----------------------------------------------------------------------------
 
@@ -510,19 +402,16 @@ class PartitionIsr:
         """Ask to add a follower that has all committed records, and all records from before this leader's epoch."""
         log = self.log
         start = self.leader_epoch_start_offset
-        if log is None or start is None or self.state.is_inflight:
+        if log is None or start is None or self.state.sent is not None:
             return
         if replica.log_end_offset < log.high_watermark or replica.log_end_offset < start:
             return
-        isr = (*sorted(self.state.isr), replica.broker_id)
-        wanted = LeaderAndIsr(self._manager.broker_id, self.leader_epoch, isr, self.partition_epoch)
-        self.state = self.state.expand(replica.broker_id, wanted)
-        self._submit(self.state)
+        self._request((*sorted(self.state.isr), replica.broker_id))
 
     def maybe_shrink_isr(self) -> None:
         """Ask to remove followers that were not caught up for ``replica.lag.time.max.ms``."""
         log = self.log
-        if not self.is_leader or log is None or self.state.is_inflight:
+        if not self.is_leader or log is None or self.state.sent is not None:
             return
         now_ms = self._manager.now_ms
         max_lag_ms = self._manager.replica_lag_time_max_ms
@@ -535,35 +424,37 @@ class PartitionIsr:
         ]
         if not late:
             return
-        isr = tuple(id for id in sorted(self.state.isr) if id not in late)
-        wanted = LeaderAndIsr(self._manager.broker_id, self.leader_epoch, isr, self.partition_epoch)
-        self.state = self.state.shrink(wanted)
         self._manager.log.info("%s: %s lag behind %d", self.topic_partition, sorted(late), end)
-        self._submit(self.state)
+        self._request(tuple(id for id in sorted(self.state.isr) if id not in late))
 
-    def _submit(self, proposed: PartitionState) -> None:
-        wanted = proposed.sent
-        if wanted is None:
-            return
+    def _request(self, isr: tuple[int, ...]) -> None:
+        """Request another ISR."""
+        wanted = LeaderAndIsr(self._manager.broker_id, self.leader_epoch, isr, RECOVERED, self.partition_epoch)
+        confirmed = self.state.isr
+        self.state = PartitionState(confirmed, confirmed | {*isr}, wanted)
+        self._submit(self.state, wanted)
 
+    def _submit(self, proposed: PartitionState, wanted: LeaderAndIsr) -> None:
         def listener(answer: LeaderAndIsr | None, error_code: int) -> None:
-            self._handle_alter_partition(proposed, answer, error_code)
+            self._handle_alter_partition(proposed, wanted, answer, error_code)
 
         epochs = {id: replica.broker_epoch for id, replica in self.remote_replicas.items()}
         epochs[self._manager.broker_id] = self._manager.broker_epoch
         item = AlterPartitionItem(self.topic_partition, self.topic_id, wanted, epochs, listener)
         if not self._manager.alter_partition_manager.submit(item):
             # A request from before the last LEADER_AND_ISR is still in flight.
-            self.state = proposed.last_committed
+            self.state = _committed(proposed.isr)
 
-    def _handle_alter_partition(self, proposed: PartitionState, answer: LeaderAndIsr | None, error_code: int) -> None:
+    def _handle_alter_partition(
+        self, proposed: PartitionState, wanted: LeaderAndIsr, answer: LeaderAndIsr | None, error_code: int
+    ) -> None:
         if answer is not None:
             # LEADER_AND_ISR may have arrived first, and may have been made before or after this change; the larger
             # epoch is the later state. The epochs are equal if a change whose response was lost is requested again.
             oldest = self.partition_epoch + (self.state is not proposed)
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < oldest:
                 return
-            self.state = self.state.commit(frozenset(answer.isr))
+            self.state = _committed(answer.isr)
             self.partition_epoch = answer.partition_epoch
             self._manager.log.info("%s: in-sync replicas are %s", self.topic_partition, sorted(answer.isr))
             self.maybe_increment_leader_hw()
@@ -572,10 +463,10 @@ class PartitionIsr:
         elif self.state is not proposed:
             return
         elif error_code in _REFUSED:
-            self.state = proposed.last_committed
+            self.state = _committed(proposed.isr)
         elif error_code not in _AWAIT_CONTROLLER:
             self._manager.log.debug("%s: %s", self.topic_partition, errors.for_code(error_code))
-            self._submit(proposed)
+            self._submit(proposed, wanted)
 
 
 class Partition(PartitionIsr):
@@ -615,11 +506,11 @@ class Partition(PartitionIsr):
         # Kafka's broker has this bug.
         knows_followers = not is_new_leader and state.leader_epoch <= self.leader_epoch + 1
         self._take_over(state)
-        self.update_isr(frozenset(state.isr))
+        self.state = _committed(state.isr)
         self.is_leader = True
         if is_new_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
-            log.maybe_assign_epoch_start_offset(self.leader_epoch, log.log_end_offset)
+            log.leader_epoch_cache.assign(self.leader_epoch, log.log_end_offset)
             for replica in self.remote_replicas.values():
                 replica.reset(
                     now_ms, log.log_end_offset, new_leader=not knows_followers, in_sync=replica.broker_id in self.isr
@@ -640,7 +531,7 @@ class Partition(PartitionIsr):
         self._create_log_if_not_exists()
         is_new = state.leader_epoch > self.leader_epoch or state.leader != self.leader_replica_id
         self._take_over(state)
-        self.update_isr(frozenset())
+        self.state = _committed(())
         self.is_leader = False
         self.leader_epoch_start_offset = None
         return is_new
@@ -667,7 +558,7 @@ class Partition(PartitionIsr):
         self.leader_replica_id = None
         self.leader_epoch_start_offset = None
         self.remote_replicas = {}
-        self.update_isr(frozenset())
+        self.state = _committed(())
 
     # --- epoch checks ------------------------------------------------------------------------------------------------
 
@@ -802,7 +693,7 @@ class Partition(PartitionIsr):
             BrokerError: this broker is not the leader, the epoch is fenced, the log does not have the offset ...
         """
         if not params.is_from_follower:
-            require_leader = params.client_metadata is None
+            require_leader = params.rack_id is None
             log = self.local_log_with_epoch_or_raise(fetch.current_leader_epoch, require_leader=require_leader)
             return self._read_records(log, params, fetch, max_bytes, min_one_message=min_one_message)
         log = self.local_log_with_epoch_or_raise(fetch.current_leader_epoch, require_leader=True)
@@ -835,11 +726,8 @@ class Partition(PartitionIsr):
         last_stable_offset = log.last_stable_offset
         offset = fetch.fetch_offset
         isolation = params.isolation
-        if isolation == log_types.FetchIsolation.LOG_END:
-            end = log.log_end_offset
-        else:
-            end = high_watermark if isolation == log_types.FetchIsolation.HIGH_WATERMARK else last_stable_offset
-        if offset == end and offset >= log.log_start_offset and isolation != log_types.FetchIsolation.TXN_COMMITTED:
+        at_end = offset == log.end_offset(isolation)
+        if at_end and offset >= log.log_start_offset and isolation != log_types.FetchIsolation.TXN_COMMITTED:
             return FetchPartitionData(0, high_watermark, last_stable_offset, log.log_start_offset)
         info = log.read(offset, max_bytes, isolation, min_one_message)
         # A reader that gets the first batch whole does not need the beginning of another one (KIP-74).
@@ -874,30 +762,25 @@ class Partition(PartitionIsr):
 
     def end_offset(self, isolation: str) -> int:
         """Return the end of the readable part of the log, or the log's start if there is no log."""
-        log = self.log
-        if log is None:
-            return UNKNOWN_OFFSET
-        if isolation == log_types.FetchIsolation.LOG_END:
-            return log.log_end_offset
-        return log.high_watermark if isolation == log_types.FetchIsolation.HIGH_WATERMARK else log.last_stable_offset
+        return UNKNOWN_OFFSET if self.log is None else self.log.end_offset(isolation)
 
-    def find_preferred_read_replica(self, client: ClientMetadata, fetch_offset: int) -> int | None:
-        """Return another broker that the consumer should read from; None if it is this one (KIP-392)."""
-        selector = self._manager.replica_selector
-        log = self.log
-        if selector is None or not self.is_leader or log is None:
-            return None
-        now_ms = self._manager.now_ms
+    def find_preferred_read_replica(self, rack_id: str, fetch_offset: int) -> int | None:
+        """Return another broker that a consumer in a rack should read from; None if it is this one (KIP-392).
+
+        If the leader is in another rack, it is the replica in the consumer's rack with the most records.
+        """
         racks = self._manager.racks()
-        leader = ReplicaView(self._manager.broker_id, racks.get(self._manager.broker_id), log.log_end_offset, 0)
-        replicas = [leader]
-        for replica in self.remote_replicas.values():
-            id = replica.broker_id
-            if id in racks and id in self.isr and replica.log_start_offset <= fetch_offset <= replica.log_end_offset:
-                lag_ms = now_ms - replica.last_caught_up_time_ms
-                replicas.append(ReplicaView(id, racks[id], replica.log_end_offset, lag_ms))
-        chosen = selector.select(client, leader, replicas)
-        return None if chosen is None or chosen is leader else chosen.broker_id
+        if not self.is_leader or not rack_id or racks.get(self._manager.broker_id) == rack_id:
+            return None
+        nearby = [
+            replica
+            for id, replica in self.remote_replicas.items()
+            if racks.get(id) == rack_id
+            and id in self.isr
+            and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+        ]
+        best = max(nearby, key=lambda it: (it.log_end_offset, it.last_caught_up_time_ms), default=None)
+        return None if best is None else best.broker_id
 
     # --- offset lookups ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pykclient import errors
@@ -17,13 +17,11 @@ from pykclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.event_loop import TimerHandle
-from pykclient.testing.inter_broker_requests import grouped
-from pykclient.testing.log.broker_disk import DiskQueue
+from pykclient.testing.inter_broker_requests import LoopWorker, grouped
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pykclient.testing.log.unified_log import UnifiedLog
 from pykclient.testing.replica.fetch_session import NO_EPOCH, SESSION_ERRORS, FetchPosition, FollowerFetchSession
-from pykclient.testing.replica.partition import Partition
+from pykclient.testing.replica.partition import Partition, ReplicaHost
 from pykclient.types import Node, TopicPartition
 
 #: The follower is finding out where its log diverged from the leader's.
@@ -64,8 +62,7 @@ class PartitionFetchState:
         Raises:
             IllegalStateError: ``state`` must not follow the current one.
         """
-        if state not in _MOVES[self.state]:
-            raise errors.IllegalStateError(f"a follower cannot go from {self.state} to {state}")
+        errors.check_move("a follower", _MOVES, self.state, state)
         self.state = state
 
     def __repr__(self) -> str:
@@ -76,23 +73,7 @@ class PartitionFetchState:
 _CONNECTING_MS: Final = 1_000
 
 
-class FollowedReplicas(Protocol):
-    """The part of a broker's ``ReplicaManager`` that its fetchers use. Thread: loop."""
-
-    disk_queue: DiskQueue
-    truncates_on_fetch: bool
-
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return the broker's replica, or None if it has none."""
-
-    def partition_changed(self, topic_partition: TopicPartition) -> None:
-        """Make the next ``complete_delayed`` check the operations that wait for a partition."""
-
-    def complete_delayed(self) -> None:
-        """Complete the waiting operations that recent changes allow to complete."""
-
-
-class ReplicaFetcherThread:
+class ReplicaFetcherThread(LoopWorker):
     """Follows all partitions led by one other broker, with one request in flight at a time.
 
     A partition whose log may have diverged from the leader's is truncated first. Leaders since Kafka 2.7 report
@@ -101,11 +82,10 @@ class ReplicaFetcherThread:
     of a backoff or a new partition wakes the fetcher. Thread: loop.
     """
 
-    def __init__(self, broker: BrokerContext, manager: FollowedReplicas, leader: Node) -> None:
-        self._broker = broker
+    def __init__(self, broker: BrokerContext, manager: ReplicaHost, leader: Node) -> None:
+        super().__init__(broker)
         self._manager = manager
         self._leader = leader
-        self._log = broker.log_context.logger(__name__)
         config = broker.config
         self._backoff_ms = config.get_int("replica.fetch.backoff.ms")
         self._request_timeout_ms = config.get_int("request.timeout.ms")
@@ -126,10 +106,8 @@ class ReplicaFetcherThread:
         self._handler: Callable[[ClientResponse], None] | None = None  # of the request that is in flight
         self._writing = False
         self._resting_until_ms = 0
-        self._scheduled = False
-        self._running = False
-        self._closed = False
-        self._timer: TimerHandle | None = None
+        self._receiving = False
+        self._running = True
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
@@ -143,10 +121,9 @@ class ReplicaFetcherThread:
     def add_partitions(self, initials: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Follow partitions from the ends of their logs."""
         for topic_partition, initial in initials.items():
-            partition = self._manager.partition(topic_partition)
-            if partition is None or partition.log is None:
+            log = self._log_of(topic_partition)
+            if log is None:
                 continue
-            log = partition.log
             epoch = log.latest_epoch
             if epoch is None:
                 # Without epochs, only the high watermark shows how far the log equals the leader's.
@@ -178,36 +155,26 @@ class ReplicaFetcherThread:
 
     def shutdown(self) -> None:
         """Stop, and ignore the request in flight."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        super().shutdown()
         self._states.clear()
         self._broker.close_network_client(self._client)
 
     # --- work --------------------------------------------------------------------------------------------------------
 
-    def wakeup(self) -> None:
-        """Schedule ``do_work``."""
-        if not self._scheduled and not self._closed:
-            self._scheduled = True
-            self._broker.call_soon(self._run)
-
-    def _run(self) -> None:
-        self._scheduled = False
-        if self._closed:
-            return
-        self._running = True
+    def do_work(self) -> None:
+        """Process the response that has arrived, and send the next request."""
+        self._receiving = True
         try:
             for response in self._client.poll(0, self._broker.loop.now_ms):
                 handler, self._handler = self._handler, None
                 if handler is not None:
                     handler(response)
         finally:
-            self._running = False
-        if self._handler is None and not self._writing and not self._closed:
-            self.do_work()
+            self._receiving = False
+        if self._handler is None and not self._writing and self._running:
+            self._send_next()
 
-    def do_work(self) -> None:
+    def _send_next(self) -> None:
         """Send the next request, if there is anything to fetch and the leader is reachable."""
         if not self._states and not self._session.positions:
             return
@@ -233,19 +200,10 @@ class ReplicaFetcherThread:
             # For a response that never comes. The timer stays when one comes, which saves a timer per fetch.
             self._wake_at(now_ms + self._request_timeout_ms)
 
-    def _wake_at(self, when_ms: int) -> None:
-        timer = self._timer
-        if timer is not None:
-            if timer.active and timer.when_ms <= when_ms:
-                return
-            timer.cancel()
-        self._timer = self._broker.call_later(when_ms - self._broker.loop.now_ms, self._on_timer)
-
     def _on_timer(self) -> None:
-        self._timer = None
+        super()._on_timer()
         if self._handler is not None:
             self._wake_at(self._broker.loop.now_ms + self._request_timeout_ms)
-        self.wakeup()
 
     # --- partitions with errors --------------------------------------------------------------------------------------
 
@@ -288,19 +246,18 @@ class ReplicaFetcherThread:
     def _positions(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, FetchPosition | None]]:
         for topic_partition in partitions:
             state = self._states.get(topic_partition)
-            partition = self._manager.partition(topic_partition)
+            log = self._log_of(topic_partition)
             position = None
             if (
                 state is not None
+                and log is not None
                 and state.state == FETCHING
                 and topic_partition not in self._delayed
-                and partition is not None
-                and partition.log is not None
             ):
                 position = FetchPosition(
                     state.topic_id,
                     state.fetch_offset,
-                    partition.log.log_start_offset,
+                    log.log_start_offset,
                     state.current_leader_epoch,
                     state.last_fetched_epoch if self.truncates_on_fetch else -1,
                 )
@@ -324,9 +281,9 @@ class ReplicaFetcherThread:
 
     def _write(self, body: FetchResponse) -> None:
         self._writing = False
-        if not self._closed:
+        if self._running:
             self._process(body)
-            if not self._running:
+            if not self._receiving:
                 # The disk was slow, and nothing else continues from here.
                 self.wakeup()
 
@@ -388,7 +345,7 @@ class ReplicaFetcherThread:
             self._changed[topic_partition] = None
 
     def _handle_partition_error(self, topic_partition: TopicPartition, state: PartitionFetchState, code: int) -> None:
-        if code == errors.OffsetOutOfRangeError.code:
+        if code == errors.OffsetOutOfRangeError.code and state.state == FETCHING:
             state.move(OUT_OF_RANGE)
             state.leader_end_offset = None
             self._unsettled[topic_partition] = None
@@ -486,19 +443,13 @@ class ReplicaFetcherThread:
                 ):
                     continue
                 if end.error_code:
-                    self._handle_partition_error_unsettled(topic_partition, end.error_code)
+                    self._handle_partition_error(topic_partition, state, end.error_code)
                 elif end.end_offset < 0:
                     # The leader does not know that epoch: only committed records are sure to be equal.
                     self._truncate(topic_partition, log, state, -1, log.high_watermark)
                 else:
                     self._truncate(topic_partition, log, state, end.leader_epoch, end.end_offset)
         self._manager.complete_delayed()
-
-    def _handle_partition_error_unsettled(self, topic_partition: TopicPartition, code: int) -> None:
-        if code == errors.FencedLeaderEpochError.code:
-            self.remove_partitions((topic_partition,))
-        else:
-            self._delay(topic_partition, errors.for_code(code))
 
     # --- offsets out of range ----------------------------------------------------------------------------------------
 
@@ -533,7 +484,7 @@ class ReplicaFetcherThread:
                 if state is None or log is None or asked.get(topic_partition) is not state:
                     continue
                 if answer.error_code:
-                    self._handle_partition_error_unsettled(topic_partition, answer.error_code)
+                    self._handle_partition_error(topic_partition, state, answer.error_code)
                     continue
                 try:
                     self._fetch_offset_and_truncate(topic_partition, log, state, answer.offset)
@@ -590,7 +541,7 @@ class InitialFetchState(NamedTuple):
 class ReplicaFetcherManager:
     """Assigns each followed partition to the fetcher of its leader. Thread: loop."""
 
-    def __init__(self, broker: BrokerContext, manager: FollowedReplicas) -> None:
+    def __init__(self, broker: BrokerContext, manager: ReplicaHost) -> None:
         self._broker = broker
         self._manager = manager
         self._fetchers: dict[int, ReplicaFetcherThread] = {}

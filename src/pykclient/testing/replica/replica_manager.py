@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -17,7 +17,6 @@ from pykclient.record.record_batch import Buffer
 from pykclient.testing import broker_context
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.delayed_operation import DelayedOperation, DelayedOperationPurgatory
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import NodeToControllerChannelManager
 from pykclient.testing.log.broker_disk import BrokerDisk, DiskQueue
 from pykclient.testing.log.log_manager import LogManager
@@ -33,7 +32,7 @@ from pykclient.testing.replica.fetch_session import (
     FetchPartitionData,
     PartitionFetch,
 )
-from pykclient.testing.replica.partition import AlterPartitionManager, Partition, ReplicaSelector, replica_selector
+from pykclient.testing.replica.partition import AlterPartitionManager, Partition, is_rack_aware
 from pykclient.testing.replica.replica_fetcher import InitialFetchState, ReplicaFetcherManager
 from pykclient.types import Node, TopicPartition
 
@@ -54,6 +53,7 @@ class Coordinator(Protocol):
         """Give up a partition. ``epoch`` is negative if the partition was deleted."""
 
 
+@dataclass(eq=False, repr=False)
 class ReplicaStateChanges:
     """Handles LEADER_AND_ISR and STOP_REPLICA.
 
@@ -61,25 +61,18 @@ class ReplicaStateChanges:
     before a restart, or if its state is older than the partition's. Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        manager: ReplicaManager,
-        disk: BrokerDisk,
-        metadata_cache: MetadataCache,
-        log_manager: LogManager,
-        partitions: dict[TopicPartition, Partition],
-    ) -> None:
-        self._broker = broker
-        self._manager = manager
-        self._disk = disk
-        self._metadata_cache = metadata_cache
-        self._log_manager = log_manager
-        self._partitions = partitions
-        self._topics: dict[UUID, set[TopicPartition]] = {}
-        #: The controller's epoch, the broker's epoch and the correlation id of the controller's latest request.
-        self._latest: tuple[int, int, int] = (_NO_EPOCH, _NO_EPOCH, 0)
-        self._log = broker.log_context.logger(__name__)
+    _broker: BrokerContext
+    _manager: ReplicaManager
+    _disk: BrokerDisk
+    _metadata_cache: MetadataCache
+    _log_manager: LogManager
+    _partitions: dict[TopicPartition, Partition]
+    _topics: dict[UUID, set[TopicPartition]] = field(default_factory=dict)
+    #: The controller's epoch, the broker's epoch and the correlation id of the controller's latest request.
+    _latest: tuple[int, int, int] = (_NO_EPOCH, _NO_EPOCH, 0)
+
+    def __post_init__(self) -> None:
+        self._log = self._manager.log
 
     def check_controller(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> None:
         """Check and record the epoch of the controller that sent a request.
@@ -357,9 +350,10 @@ class DelayedProduce(DelayedOperation):
             required_offset = pending.get(topic_partition)
             if required_offset is None:
                 continue
-            partition, error_code = self._manager.get_partition_or_error(topic_partition)
-            enough = False
-            if partition is not None:
+            partition = self._manager.partition(topic_partition)
+            if partition is None:
+                enough, error_code = False, self._manager.error_without_replica(topic_partition).code
+            else:
                 enough, error_code = partition.check_enough_replicas_reach_offset(required_offset)
             if enough or error_code:
                 if error_code:
@@ -407,7 +401,7 @@ class DelayedFetch(DelayedOperation):
         self._changed = {fetch.topic_partition for fetch, data in results if data.size_in_bytes}
         # The bytes that can be read from them.
         self._bytes = {key: self._results[key][1].size_in_bytes for key in self._changed}
-        self._tells_high_watermarks = params.is_from_follower and manager.replica_selector is not None
+        self._tells_high_watermarks = params.is_from_follower and manager.is_rack_aware
 
     def try_complete(self, key: Hashable | None) -> bool:
         if key is None:
@@ -418,11 +412,11 @@ class DelayedFetch(DelayedOperation):
         self._changed.add(key)
         fetch, told = self._results[key]
         params = self._params
-        partition, _ = self._manager.get_partition_or_error(key)
+        partition = self._manager.partition(key)
         if partition is None or (self._tells_high_watermarks and partition.high_watermark > told.high_watermark):
             return self.force_complete()
         if params.min_bytes <= 1 and fetch.current_leader_epoch in (-1, partition.leader_epoch):
-            readable = partition.is_leader or (params.client_metadata is not None and not params.is_from_follower)
+            readable = partition.is_leader or (params.rack_id is not None and not params.is_from_follower)
             # An offset beyond the log's end is an error to report.
             end = partition.end_offset(params.isolation)
             if readable and end <= fetch.fetch_offset <= partition.end_offset(FetchIsolation.LOG_END):
@@ -526,8 +520,8 @@ class ReplicaManager:
         #: The epoch of the last known controller.
         self.controller_epoch = 0
         self.replica_lag_time_max_ms = config.get_int("replica.lag.time.max.ms")
-        self._checkpoint_interval_ms = config.get_int("replica.high.watermark.checkpoint.interval.ms")
-        self.replica_selector: ReplicaSelector | None = replica_selector(config["replica.selector.class"])
+        #: True if followers serve consumers in their racks (KIP-392).
+        self.is_rack_aware = is_rack_aware(config["replica.selector.class"])
         newest_fetch = broker.profile.max_version(ApiKeys.FETCH) or 0
         #: Before Kafka 2.7, followers requested the ends of epochs.
         self.truncates_on_fetch: bool = newest_fetch >= _FIRST_FETCH_WITH_DIVERGING_EPOCH
@@ -544,20 +538,17 @@ class ReplicaManager:
         self._delayed_delete_records = DelayedOperationPurgatory(broker)
         self._changed: dict[TopicPartition, None] = {}
         self._completing = False
-        self._timers: dict[str, TimerHandle] = {}
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        self._every(max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
-        self._every(self._checkpoint_interval_ms, self.checkpoint_high_watermarks)
+        interval_ms = self._broker.config.get_int("replica.high.watermark.checkpoint.interval.ms")
+        self._broker.every(max(1, self.replica_lag_time_max_ms // 2), self._maybe_shrink_isrs)
+        self._broker.every(interval_ms, self.checkpoint_high_watermarks)
 
     def shutdown(self) -> None:
         """Stop everything. Save the high watermarks unless the broker was killed."""
         self.replica_fetcher_manager.shutdown()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
         for purgatory in (
             self._delayed_produces,
             self._delayed_fetches,
@@ -568,13 +559,6 @@ class ReplicaManager:
         self.disk_queue.clear()
         if self._broker.state == broker_context.SHUTTING_DOWN:
             self.checkpoint_high_watermarks()
-
-    def _every(self, interval_ms: int, callback: Callable[[], None]) -> None:
-        def call() -> None:
-            self._every(interval_ms, callback)
-            callback()
-
-        self._timers[callback.__name__] = self._broker.call_later(interval_ms, call)
 
     def _maybe_shrink_isrs(self) -> None:
         for partition in self._partitions.values():
@@ -623,14 +607,11 @@ class ReplicaManager:
         """Return the broker's replica, or None if it has none."""
         return self._partitions.get(topic_partition)
 
-    def get_partition_or_error(self, topic_partition: TopicPartition) -> tuple[Partition | None, int]:
-        """Return the replica, or the error code for the response."""
-        partition = self._partitions.get(topic_partition)
-        if partition is not None:
-            return partition, 0
+    def error_without_replica(self, topic_partition: TopicPartition) -> errors.BrokerError:
+        """Return the error of a request for a partition of which this broker has no replica."""
         if self._metadata_cache.partition_info(topic_partition) is not None:
-            return None, errors.NotLeaderOrFollowerError.code
-        return None, errors.UnknownTopicOrPartitionError.code
+            return errors.NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
+        return errors.UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
 
     def get_partition_or_raise(self, topic_partition: TopicPartition) -> Partition:
         """Return the replica.
@@ -641,13 +622,11 @@ class ReplicaManager:
             UnknownTopicOrPartitionError: no known broker has the partition.
         """
         partition = self._partitions.get(topic_partition)
-        if partition is not None:
-            if self._disk.offline:
-                raise errors.KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
-            return partition
-        if self._metadata_cache.partition_info(topic_partition) is not None:
-            raise errors.NotLeaderOrFollowerError(f"broker {self.broker_id} has no replica of {topic_partition}")
-        raise errors.UnknownTopicOrPartitionError(f"broker {self.broker_id} knows of no {topic_partition}")
+        if partition is None:
+            raise self.error_without_replica(topic_partition)
+        if self._disk.offline:
+            raise errors.KafkaStorageError(f"the log of {topic_partition} is on a disk that is offline")
+        return partition
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic, which LEADER_AND_ISR may have announced before UPDATE_METADATA."""
@@ -683,7 +662,7 @@ class ReplicaManager:
         """
         if required_acks not in (-1, 0, 1):
             error = errors.InvalidRequiredAcksError(f"acks can be 0, 1 or -1 (all), not {required_acks}")
-            respond({topic_partition: _failed(topic_partition, error) for topic_partition in entries})
+            respond({topic_partition: failed_partition(topic_partition, error) for topic_partition in entries})
             return
 
         def append(partition: Partition, records: Buffer) -> LogAppendInfo:
@@ -705,14 +684,10 @@ class ReplicaManager:
         for topic_partition, records in entries.items():
             try:
                 info = append(self.get_partition_or_raise(topic_partition), records)
-            except errors.BrokerError as error:
-                responses[topic_partition] = failed = _failed(topic_partition, error)
+            except (errors.BrokerError, RecordValidationError) as error:
+                responses[topic_partition] = failed = failed_partition(topic_partition, error)
                 if not isinstance(error, _WITHOUT_LOG_START_OFFSET):
                     failed.log_start_offset = self._log_start_offset(topic_partition)
-                continue
-            except RecordValidationError as error:
-                responses[topic_partition] = refused = _refused(topic_partition, error)
-                refused.log_start_offset = self._log_start_offset(topic_partition)
                 continue
             self._changed[topic_partition] = None
             responses[topic_partition] = PartitionResponse(
@@ -797,8 +772,8 @@ class ReplicaManager:
                 raise errors.UnknownTopicIdError(
                     f"{fetch.topic_partition} has topic id {partition.topic_id}, not {fetch.topic_id}"
                 )
-            if self.replica_selector is not None and params.client_metadata is not None:
-                preferred = partition.find_preferred_read_replica(params.client_metadata, fetch.fetch_offset)
+            if self.is_rack_aware and params.rack_id is not None:
+                preferred = partition.find_preferred_read_replica(params.rack_id, fetch.fetch_offset)
                 if preferred is not None:
                     snapshot = partition.local_log_or_raise()
                     return FetchPartitionData(
@@ -888,24 +863,21 @@ class ReplicaManager:
         return response
 
 
-def _failed(topic_partition: TopicPartition, error: errors.BrokerError) -> PartitionResponse:
-    # The client gets the text of an expected error. The text of a bug in the broker goes only to the log.
-    message = None if isinstance(error, errors.UnknownServerError) else str(error)
-    return PartitionResponse(
-        index=topic_partition.partition, error_code=error.code, base_offset=-1, error_message=message
+def failed_partition(
+    topic_partition: TopicPartition, error: errors.BrokerError | RecordValidationError
+) -> PartitionResponse:
+    """Return the response for a batch that was not appended, perhaps because some of its records are invalid."""
+    cause, record_errors = (
+        (error.error, error.record_errors) if isinstance(error, RecordValidationError) else (error, [])
     )
-
-
-def _refused(topic_partition: TopicPartition, error: RecordValidationError) -> PartitionResponse:
-    """Return the response for a batch of which some records are invalid; nothing was appended (KIP-467)."""
-    cause = error.error
     return PartitionResponse(
         index=topic_partition.partition,
         error_code=cause.code,
         base_offset=-1,
         record_errors=[
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in error.record_errors
+            for index, message in record_errors
         ],
-        error_message=str(cause),
+        # The client gets the text of an expected error. The text of a bug in the broker goes only to the log.
+        error_message=None if isinstance(cause, errors.UnknownServerError) else str(cause),
     )
