@@ -193,28 +193,28 @@ def test_handlers_are_called_for_watched_nodes(box: Box) -> None:
 
 
 class TestKafkaCoordinationClient:
-    """Kafka's data in the service has Kafka's paths and JSON."""
+    """The data in the service has Kafka's paths, and of its JSON what brokers read."""
 
     def test_brokers(self, box: Box) -> None:
         client = KafkaCoordinationClient(box.client())
         node = Node(1, "h", 9092, "r")
-        epoch = client.register_broker(node, 5)
+        epoch = client.register_broker(node)
         assert client.all_broker_and_epochs() == {1: (node, epoch)}
         with pytest.raises(NodeExistsError):
-            client.register_broker(node, 5)
+            client.register_broker(node)
         stored = znodes.decode(box.service.get_data("/brokers/ids/1")[0])
-        assert (stored["version"], stored["endpoints"], stored["rack"]) == (5, ["PLAINTEXT://h:9092"], "r")
+        assert stored == {"host": "h", "port": 9092, "rack": "r"}
         assert znodes.decode(box.service.get_data("/cluster/id")[0]) == {"version": "1", "id": "cluster"}
 
     def test_only_one_controller_is_registered(self, box: Box) -> None:
         one, two = KafkaCoordinationClient(box.client(1)), KafkaCoordinationClient(box.client(2))
         assert one.controller_id() is None
-        epoch, version = one.register_controller_and_increment_controller_epoch(1, 5)
+        epoch, version = one.register_controller_and_increment_controller_epoch(1)
         assert (epoch, version, two.controller_id()) == (1, 1, 1)
         with pytest.raises(ControllerMovedError):
-            two.register_controller_and_increment_controller_epoch(2, 5)
+            two.register_controller_and_increment_controller_epoch(2)
         one.delete_controller(version)
-        assert two.register_controller_and_increment_controller_epoch(2, 6) == (2, 2)
+        assert two.register_controller_and_increment_controller_epoch(2) == (2, 2)
         one.delete_controller(version)
         assert one.controller_id() == 2, "a deposed controller deposes nobody"
         with pytest.raises(ControllerMovedError):
@@ -222,7 +222,7 @@ class TestKafkaCoordinationClient:
 
     def test_topics_and_partitions_are_stored_and_changed(self, box: Box) -> None:
         client = KafkaCoordinationClient(box.client())
-        _, version = client.register_controller_and_increment_controller_epoch(1, 5)
+        _, version = client.register_controller_and_increment_controller_epoch(1)
         moving = ReplicaAssignment((1, 2, 3), (3,), (1,))
         assignment = TopicAssignment(znodes.uuid_from_string("AAAAAAAAAAAAAAAAAAAABQ"), {0: moving})
         client.create_topic("t", assignment, {"retention.ms": "1"})

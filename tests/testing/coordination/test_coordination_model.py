@@ -225,8 +225,6 @@ class CoordinationMachine(RuleBasedStateMachine):
             if node is not None and stat is not None:
                 assert (self.service.get_data(path)[0], stat.version) == (node.value, node.version)
                 assert self.service.get_children(path) == self.model.children(path)
-                assert stat.num_children == len(self.model.children(path))
-                assert (stat.ephemeral_owner != 0) == (node.owner is not None)
 
 
 TestCoordinationMachine = CoordinationMachine.TestCase

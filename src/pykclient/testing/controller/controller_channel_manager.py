@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -132,40 +134,42 @@ class ControllerChannelManager:
         return all(thread.queue_size == 0 for thread in self._threads.values())
 
 
+@dataclass(eq=False, repr=False)
 class ControllerBrokerRequestBatch:
     """Collects the effects of one change, and sends each broker its part.
 
     A broker gets LEADER_AND_ISR first, then UPDATE_METADATA, then STOP_REPLICA. Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        context: ControllerContext,
-        channel_manager: ControllerChannelManager,
-        on_leader_and_isr_response: Callable[[int, LeaderAndIsrResponse], None],
-        on_stop_replica_response: Callable[[int, StopReplicaResponse, Collection[TopicPartition]], None],
-    ) -> None:
-        self._controller_id = broker.id
-        self._log = broker.log_context.logger(__name__)
-        self._context = context
-        self._channel_manager = channel_manager
-        self._on_leader_and_isr_response = on_leader_and_isr_response
-        self._on_stop_replica_response = on_stop_replica_response
+    _broker: BrokerContext
+    _context: ControllerContext
+    _channel_manager: ControllerChannelManager
+    _on_leader_and_isr_response: Callable[[int, LeaderAndIsrResponse], None]
+    _on_stop_replica_response: Callable[[int, StopReplicaResponse, Collection[TopicPartition]], None]
+
+    def __post_init__(self) -> None:
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
         self._full: dict[int, None] = {}  # brokers that get the complete list of their replicas
         self._stop_replica: dict[int, dict[TopicPartition, StopReplicaRequest.StopReplicaPartitionState]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata: dict[TopicPartition, UpdateMetadataRequest.UpdateMetadataPartitionState] = {}
 
-    def new_batch(self) -> None:
-        """Start a new batch.
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Send each live broker the requests that the block adds, unless it raises.
 
         Raises:
             IllegalStateError: the previous batch was not sent.
         """
         if self._leader_and_isr or self._stop_replica or self._update_metadata_brokers:
             raise IllegalStateError("the previous changes of the controller were not sent to the brokers")
+        try:
+            yield
+            self._send_leader_and_isr()
+            self._send_update_metadata()
+            self._send_stop_replica()
+        finally:
+            self.clear()
 
     def clear(self) -> None:
         self._leader_and_isr.clear()
@@ -211,18 +215,14 @@ class ControllerBrokerRequestBatch:
             self._full[id] = None
             self._leader_and_isr.setdefault(id, {})
 
-    def add_stop_replica_request_for_brokers(
-        self, broker_ids: Iterable[int], topic_partition: TopicPartition, delete_partition: bool
-    ) -> None:
-        leader_epoch = self._context.leader_epoch(topic_partition)
-        for id in broker_ids:
-            states = self._stop_replica.setdefault(id, {})
-            previous = states.get(topic_partition)
-            states[topic_partition] = StopReplicaRequest.StopReplicaPartitionState(
-                partition_index=topic_partition.partition,
-                leader_epoch=leader_epoch,
-                delete_partition=delete_partition or (previous is not None and previous.delete_partition),
-            )
+    def add_stop_replica_request(self, id: int, topic_partition: TopicPartition, delete_partition: bool) -> None:
+        states = self._stop_replica.setdefault(id, {})
+        previous = states.get(topic_partition)
+        states[topic_partition] = StopReplicaRequest.StopReplicaPartitionState(
+            partition_index=topic_partition.partition,
+            leader_epoch=self._context.leader_epoch(topic_partition),
+            delete_partition=delete_partition or (previous is not None and previous.delete_partition),
+        )
 
     def add_update_metadata_request_for_brokers(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -251,32 +251,34 @@ class ControllerBrokerRequestBatch:
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
-    def send_requests_to_brokers(self, controller_epoch: int) -> None:
-        """Queue the collected requests for each live broker."""
-        try:
-            self._send_leader_and_isr(controller_epoch)
-            self._send_update_metadata(controller_epoch)
-            self._send_stop_replica(controller_epoch)
-        finally:
-            self.clear()
-
     def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Inform brokers of the live brokers, and of the state of some partitions. This is a batch of its own."""
-        self.new_batch()
-        self.add_update_metadata_request_for_brokers(broker_ids, partitions)
-        self.send_requests_to_brokers(self._context.epoch)
+        with self.batch():
+            self.add_update_metadata_request_for_brokers(broker_ids, partitions)
 
-    def _send_leader_and_isr(self, controller_epoch: int) -> None:
+    def _send(
+        self, id: int, request_class: Callable[..., Request], callback: Callable[[object], None], **fields: object
+    ) -> None:
+        """Send a request to a broker, if it is alive."""
+        context = self._context
+        if id in context.live_brokers:
+            request = request_class(
+                controller_id=self._broker.id,
+                controller_epoch=context.epoch,
+                broker_epoch=context.live_broker_epochs[id],
+                **fields,
+            )
+            self._channel_manager.send_request(id, request, callback)
+
+    def _send_leader_and_isr(self) -> None:
         context = self._context
         for id, states in self._leader_and_isr.items():
-            if id not in context.live_brokers:
-                continue
             leaders = dict.fromkeys(state.leader for state in states.values())
             live_leaders = [context.live_brokers[leader] for leader in leaders if leader in context.live_brokers]
-            request = LeaderAndIsrRequest(
-                controller_id=self._controller_id,
-                controller_epoch=controller_epoch,
-                broker_epoch=context.live_broker_epochs[id],
+            self._send(
+                id,
+                LeaderAndIsrRequest,
+                partial(self._leader_and_isr_answered, id),
                 type=FULL if id in self._full else INCREMENTAL,
                 topic_states=[
                     LeaderAndIsrRequest.LeaderAndIsrTopicState(
@@ -289,13 +291,12 @@ class ControllerBrokerRequestBatch:
                     for n in live_leaders
                 ],
             )
-            self._channel_manager.send_request(id, request, partial(self._leader_and_isr_answered, id))
 
     def _leader_and_isr_answered(self, id: int, response: object) -> None:
         if isinstance(response, LeaderAndIsrResponse):
             self._on_leader_and_isr_response(id, response)
 
-    def _send_update_metadata(self, controller_epoch: int) -> None:
+    def _send_update_metadata(self) -> None:
         context = self._context
         if not self._update_metadata_brokers:
             return
@@ -318,41 +319,25 @@ class ControllerBrokerRequestBatch:
             for topic, states in _by_topic(self._update_metadata)
         ]
         for id in self._update_metadata_brokers:
-            if id not in context.live_brokers:
-                continue
-            request = UpdateMetadataRequest(
-                controller_id=self._controller_id,
-                controller_epoch=controller_epoch,
-                broker_epoch=context.live_broker_epochs[id],
-                topic_states=topics,
-                live_brokers=live_brokers,
-            )
-            self._channel_manager.send_request(id, request, partial(self._update_metadata_answered, id))
+            callback = partial(self._update_metadata_answered, id)
+            self._send(id, UpdateMetadataRequest, callback, topic_states=topics, live_brokers=live_brokers)
 
     def _update_metadata_answered(self, id: int, response: object) -> None:
         if isinstance(response, UpdateMetadataResponse) and response.error_code:
-            self._log.info("Controller: broker %d refused UPDATE_METADATA with code %d", id, response.error_code)
+            log = self._broker.log_context.logger(__name__)
+            log.info("Controller: broker %d refused UPDATE_METADATA with code %d", id, response.error_code)
 
-    def _send_stop_replica(self, controller_epoch: int) -> None:
-        context = self._context
+    def _send_stop_replica(self) -> None:
         for id, states in self._stop_replica.items():
-            if id not in context.live_brokers:
-                continue
             topics = [
                 StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=of_topic)
                 for topic, of_topic in _by_topic(states)
             ]
-            request = StopReplicaRequest(
-                controller_id=self._controller_id,
-                controller_epoch=controller_epoch,
-                broker_epoch=context.live_broker_epochs[id],
-                topic_states=topics,
-            )
             deleted = [topic_partition for topic_partition, state in states.items() if state.delete_partition]
-            self._channel_manager.send_request(id, request, self._stop_replica_callback(id, deleted))
+            self._send(id, StopReplicaRequest, self._stop_replica_callback(id, deleted), topic_states=topics)
 
     def _stop_replica_callback(self, id: int, deleted: Collection[TopicPartition]) -> Callable[[object], None]:
-        epoch = self._context.live_broker_epochs[id]
+        epoch = self._context.live_broker_epochs.get(id)
 
         def callback(response: object) -> None:
             # A broker that has registered again since refuses the request. Its registration has resumed the deletion,

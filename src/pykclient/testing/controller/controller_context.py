@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -144,7 +145,7 @@ class ControllerContext:
         return self.assignments.keys()
 
     def all_partitions(self) -> list[TopicPartition]:
-        return [TopicPartition(topic, index) for topic, partitions in self.assignments.items() for index in partitions]
+        return [partition for topic in self.assignments for partition in self.partitions_for_topic(topic)]
 
     def put_topic(self, topic: str, assignment: TopicAssignment) -> None:
         self.topic_ids[topic] = assignment.topic_id
@@ -170,22 +171,8 @@ class ControllerContext:
     def partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
 
-    def partitions_on_broker(self, id: int) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, index)
-            for topic, partitions in self.assignments.items()
-            for index, assignment in partitions.items()
-            if id in assignment.replicas
-        ]
-
     def replicas_on_brokers(self, ids: Collection[int]) -> list[PartitionAndReplica]:
-        return [
-            PartitionAndReplica(TopicPartition(topic, index), id)
-            for topic, partitions in self.assignments.items()
-            for index, assignment in partitions.items()
-            for id in assignment.replicas
-            if id in ids
-        ]
+        return [it for it in self.replicas_for_partitions(self.all_partitions()) if it.replica in ids]
 
     def replicas_for_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionAndReplica]:
         return [PartitionAndReplica(partition, id) for partition in partitions for id in self.replicas(partition)]
@@ -294,6 +281,7 @@ class _Event(NamedTuple):
     preempt: Callable[[], None]
 
 
+@dataclass(eq=False, repr=False)
 class ControllerEventManager:
     """A queue of events; each turn of the loop processes one.
 
@@ -303,16 +291,15 @@ class ControllerEventManager:
     Thread: loop.
     """
 
-    def __init__(
-        self, broker: BrokerContext, coordination: CoordinationClient, on_controller_moved: Callable[[], None]
-    ) -> None:
-        self._broker = broker
-        self._coordination = coordination
-        self._on_controller_moved = on_controller_moved
-        self._log = broker.log_context.logger(__name__)
-        self._queue: deque[_Event] = deque()
-        self._scheduled = False
-        self._closed = False
+    _broker: BrokerContext
+    _coordination: CoordinationClient
+    _on_controller_moved: Callable[[], None]
+    _queue: deque[_Event] = field(default_factory=deque)
+    _scheduled: bool = False
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._log = self._broker.log_context.logger(__name__)
 
     def put(self, name: str, process: Callable[[], None], preempt: Callable[[], None]) -> None:
         """Queue ``process`` as one event; ``preempt`` is called instead if the broker's session ends first."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import ParamSpec
 
 from pykclient import errors
 from pykclient.protocol.api_keys import ApiKeys
@@ -47,6 +49,8 @@ from pykclient.testing.request_channel import Request
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.types import TopicPartition
 
+P = ParamSpec("P")
+
 
 def _do_nothing() -> None:
     pass
@@ -79,7 +83,11 @@ class KafkaController:
         self.event_manager = ControllerEventManager(broker, coordination, self._maybe_resign)
         self.channel_manager = ControllerChannelManager(broker)
         self.request_batch = request_batch = ControllerBrokerRequestBatch(
-            broker, context, self.channel_manager, self._on_leader_and_isr_response, self._on_stop_replica_response
+            broker,
+            context,
+            self.channel_manager,
+            self._putter(self._process_leader_and_isr_response),
+            self._putter(self._process_stop_replica_response),
         )
         base = broker, context, store, request_batch
         self.replica_state_machine = replicas = ReplicaStateMachine(*base)
@@ -163,8 +171,7 @@ class KafkaController:
         put(ApiKeys.name_of(request.api_key), handle, refuse)
 
     def _register_broker(self) -> None:
-        broker = self._broker
-        broker.epoch = self.store.register_broker(broker.node, broker.loop.wall_ms)
+        self._broker.epoch = self.store.register_broker(self._broker.node)
 
     def _before_initializing_session(self) -> None:
         # After the expiry this broker is no longer the controller; no waiting event may run in the new session.
@@ -207,9 +214,7 @@ class KafkaController:
         if controller_id is not None:
             return
         context = self.context
-        context.epoch, context.epoch_version = self.store.register_controller_and_increment_controller_epoch(
-            broker.id, broker.loop.wall_ms
-        )
+        context.epoch, context.epoch_version = self.store.register_controller_and_increment_controller_epoch(broker.id)
         self.active_controller_id = broker.id
         self._log.info("Elected as the controller, epoch %d", context.epoch)
         self._on_controller_failover()
@@ -262,13 +267,17 @@ class KafkaController:
         self.request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids)
         self.replica_state_machine.startup()
         self.partition_state_machine.startup()
-        self.reassigner.resume_all()
+        self.reassigner.resume()
         self.topic_deletion_manager.resume_deletions()
         self._process_topic_deletion()
 
-    def _putter(self, process: Callable[[], None]) -> Callable[[], None]:
-        name = process.__name__.removeprefix("_process_")
-        return lambda: self.put_if_active(name, process)
+    def _putter(self, process: Callable[P, None]) -> Callable[P, None]:
+        """Return the function that queues ``process`` as an event of the active controller."""
+
+        def put(*args: P.args, **kwargs: P.kwargs) -> None:
+            self.put_if_active(process.__name__.removeprefix("_process_"), partial(process, *args, **kwargs))
+
+        return put
 
     def _on_controller_resignation(self) -> None:
         """Clear everything, and ignore further changes."""
@@ -287,12 +296,10 @@ class KafkaController:
         context.add_live_brokers(store.all_broker_and_epochs())
         for topic in store.all_topics():
             self._learn_topic(topic)
-        for topic_partition, info in store.partition_states(context.all_partitions()).items():
-            context.leadership[topic_partition] = info
-        for topic, partitions in context.assignments.items():
-            for index, assignment in partitions.items():
-                if assignment.is_being_reassigned:
-                    context.partitions_being_reassigned[TopicPartition(topic, index)] = None
+        context.leadership.update(store.partition_states(context.all_partitions()))
+        for topic_partition in context.all_partitions():
+            if context.assignment(topic_partition).is_being_reassigned:
+                context.partitions_being_reassigned[topic_partition] = None
         for node in context.live_brokers.values():
             self.channel_manager.add_broker(node)
 
@@ -346,7 +353,7 @@ class KafkaController:
         movable = [r for r in replicas if ReplicaState.ONLINE in ReplicaState.MOVES[context.replica_state(r)]]
         self.replica_state_machine.handle_state_changes(movable, ReplicaState.ONLINE, all_of=new)
         self.partition_state_machine.trigger_online_partition_state_change()
-        self.reassigner.resume_for(new)
+        self.reassigner.resume(new)
         self.topic_deletion_manager.resume_deletion_for_topics(
             dict.fromkeys(replica.topic_partition.topic for replica in replicas)
         )
@@ -373,9 +380,6 @@ class KafkaController:
         if not others and not any(isinstance(outcome, tuple) for outcome in outcomes.values()):
             # No partition caused a request, but brokers must learn which ones are gone.
             self.request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids)
-
-    def _on_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
-        self.put_if_active("LeaderAndIsrResponseReceived", lambda: self._process_leader_and_isr_response(id, response))
 
     def _process_leader_and_isr_response(self, id: int, response: LeaderAndIsrResponse) -> None:
         """Handle a broker's response. A broker that lost the disk of a replica lost the replica."""
@@ -441,19 +445,8 @@ class KafkaController:
         new = [topic for topic in known if not context.is_topic_queued_up_for_deletion(topic)]
         if new:
             reassigning = {partition.topic for partition in context.partitions_being_reassigned}
-            context.topics_to_be_deleted.update(dict.fromkeys(new))
-            self.topic_deletion_manager.mark_topics_ineligible_for_deletion(
-                [topic for topic in new if topic in reassigning], "a reassignment is in progress"
-            )
-            self.topic_deletion_manager.enqueue_topics_for_deletion(new)
-
-    def _on_stop_replica_response(
-        self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
-    ) -> None:
-        self.put_if_active(
-            "TopicDeletionStopReplicaResponseReceived",
-            lambda: self._process_stop_replica_response(id, response, deleted),
-        )
+            self.topic_deletion_manager.init(new, [topic for topic in new if topic in reassigning])
+            self.topic_deletion_manager.resume_deletions()
 
     def _process_stop_replica_response(
         self, id: int, response: StopReplicaResponse, deleted: Collection[TopicPartition]
@@ -505,7 +498,7 @@ class KafkaController:
         context.shutting_down_broker_ids.add(id)
         led: list[TopicPartition] = []
         followed: list[TopicPartition] = []
-        for topic_partition in context.partitions_on_broker(id):
+        for topic_partition, _ in context.replicas_on_brokers((id,)):
             leader = context.leader(topic_partition)
             if (
                 leader is None

@@ -34,11 +34,6 @@ from pykclient.testing.coordination.znodes import (
 from pykclient.testing.inter_broker_requests import grouped
 from pykclient.types import TopicPartition
 
-#: From this version on, requests identify topics by id.
-_FIRST_VERSION_WITH_TOPIC_IDS = 2
-
-_FIRST_VERSION_WITH_BROKER_EPOCHS = 3
-
 
 @dataclass(eq=False, repr=False)
 class AlterPartitionHandler(ControllerPart):
@@ -50,7 +45,7 @@ class AlterPartitionHandler(ControllerPart):
     _reassigner: PartitionReassigner
 
     def alter_partitions(
-        self, request: AlterPartitionRequest, version: int, respond: Callable[[AlterPartitionResponse], None]
+        self, request: AlterPartitionRequest, respond: Callable[[AlterPartitionResponse], None]
     ) -> None:
         """Handle a request; ``respond`` before reassignments go on because of it.
 
@@ -61,11 +56,11 @@ class AlterPartitionHandler(ControllerPart):
         if context.live_broker_epochs.get(request.broker_id) != request.broker_epoch:
             raise errors.StaleBrokerEpochError
         response = AlterPartitionResponse()
-        wanted = self._wanted(request, version, response)
+        wanted = self._wanted(request, response)
         outcomes: dict[TopicPartition, LeaderAndIsr | int] = {}
         accepted: dict[TopicPartition, LeaderAndIsr] = {}
         for topic_partition, (state, epochs) in wanted.items():
-            verdict = self._judge(topic_partition, state, epochs, version)
+            verdict = self._judge(topic_partition, state, epochs)
             if verdict is None:
                 accepted[topic_partition] = state
             else:
@@ -78,22 +73,19 @@ class AlterPartitionHandler(ControllerPart):
             context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
         # Also for rejected changes: the leader may have missed the state they should be based on.
         self._request_batch.send_update_metadata(context.live_or_shutting_down_broker_ids, wanted)
-        self._fill(response, outcomes, version)
+        self._fill(response, outcomes)
         respond(response)
         for topic_partition, outcome in outcomes.items():
             if isinstance(outcome, LeaderAndIsr):
                 self._reassigner.maybe_complete(topic_partition)
 
     def _wanted(
-        self, request: AlterPartitionRequest, version: int, response: AlterPartitionResponse
+        self, request: AlterPartitionRequest, response: AlterPartitionResponse
     ) -> dict[TopicPartition, tuple[LeaderAndIsr, dict[int, int]]]:
         """Return the requested states with the broker epochs of their ISRs; unknown topics go into the response."""
         wanted = {}
         for topic in request.topics:
-            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                name = self._context.topic_names.get(topic.topic_id)
-            else:
-                name = topic.topic_name
+            name = self._context.topic_names.get(topic.topic_id)
             if name is None:
                 unknown = [
                     AlterPartitionResponse.PartitionData(
@@ -104,10 +96,7 @@ class AlterPartitionHandler(ControllerPart):
                 response.topics.append(AlterPartitionResponse.TopicData(topic_id=topic.topic_id, partitions=unknown))
                 continue
             for partition in topic.partitions:
-                if version >= _FIRST_VERSION_WITH_BROKER_EPOCHS:
-                    epochs = {member.broker_id: member.broker_epoch for member in partition.new_isr_with_epochs}
-                else:
-                    epochs = dict.fromkeys(partition.new_isr, -1)
+                epochs = {member.broker_id: member.broker_epoch for member in partition.new_isr_with_epochs}
                 wanted[TopicPartition(name, partition.partition_index)] = (
                     LeaderAndIsr(
                         request.broker_id,
@@ -121,7 +110,7 @@ class AlterPartitionHandler(ControllerPart):
         return wanted
 
     def _judge(
-        self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int], version: int
+        self, topic_partition: TopicPartition, state: LeaderAndIsr, epochs: dict[int, int]
     ) -> LeaderAndIsr | int | None:
         """Judge a requested state: None to write it, the current state if both are equal, else an error code."""
         context = self._context
@@ -151,14 +140,10 @@ class AlterPartitionHandler(ControllerPart):
             self._log.info(
                 "Controller: refused the ISR %s of %s, as %s are not eligible", state.isr, topic_partition, ineligible
             )
-            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                return errors.IneligibleReplicaError.code
-            return errors.OperationNotAttemptedError.code
+            return errors.IneligibleReplicaError.code
         return None
 
-    def _fill(
-        self, response: AlterPartitionResponse, outcomes: dict[TopicPartition, LeaderAndIsr | int], version: int
-    ) -> None:
+    def _fill(self, response: AlterPartitionResponse, outcomes: dict[TopicPartition, LeaderAndIsr | int]) -> None:
         results: list[tuple[str, AlterPartitionResponse.PartitionData]] = []
         for (name, index), outcome in outcomes.items():
             if isinstance(outcome, int):
@@ -174,12 +159,8 @@ class AlterPartitionHandler(ControllerPart):
                 )
             results.append((name, partition))
         for name, partitions in grouped(results).items():
-            topic = AlterPartitionResponse.TopicData(partitions=partitions)
-            if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                topic.topic_id = self._context.topic_id(name)
-            else:
-                topic.topic_name = name
-            response.topics.append(topic)
+            topic_id = self._context.topic_id(name)
+            response.topics.append(AlterPartitionResponse.TopicData(topic_id=topic_id, partitions=partitions))
 
 
 @dataclass(eq=False, repr=False)
@@ -240,16 +221,11 @@ class PartitionReassigner(ControllerPart):
 
     # --- going on ----------------------------------------------------------------------------------------------------
 
-    def resume_all(self) -> None:
-        """Continue the moves that a previous controller started."""
-        for topic_partition in list(self._context.partitions_being_reassigned):
-            self._on_partition_reassignment(topic_partition, self._context.assignment(topic_partition))
-
-    def resume_for(self, broker_ids: Collection[int]) -> None:
-        """Continue the moves to brokers that have returned."""
+    def resume(self, broker_ids: Collection[int] | None = None) -> None:
+        """Continue the moves to brokers that have returned, or all that a previous controller started."""
         for topic_partition in list(self._context.partitions_being_reassigned):
             assignment = self._context.assignment(topic_partition)
-            if any(id in broker_ids for id in assignment.target_replicas):
+            if broker_ids is None or any(id in broker_ids for id in assignment.target_replicas):
                 self._on_partition_reassignment(topic_partition, assignment)
 
     def maybe_complete(self, topic_partition: TopicPartition) -> None:
@@ -328,14 +304,9 @@ class PartitionReassigner(ControllerPart):
             updated[topic_partition], context.epoch
         )
         batch = self._request_batch
-        batch.new_batch()
-        batch.add_leader_and_isr_request_for_brokers(
-            assignment.origin_replicas, topic_partition, info, assignment, is_new=False
-        )
-        batch.add_leader_and_isr_request_for_brokers(
-            assignment.adding_replicas, topic_partition, info, assignment, is_new=True
-        )
-        batch.send_requests_to_brokers(context.epoch)
+        with batch.batch():
+            for replicas, is_new in ((assignment.origin_replicas, False), (assignment.adding_replicas, True)):
+                batch.add_leader_and_isr_request_for_brokers(replicas, topic_partition, info, assignment, is_new)
 
     def _stop_removed_replicas(self, topic_partition: TopicPartition, ids: Sequence[int]) -> None:
         removed = [PartitionAndReplica(topic_partition, id) for id in ids]
@@ -362,13 +333,9 @@ class TopicDeletionManager(ControllerPart):
     _on_topic_deleted: Callable[[str], None]
 
     def init(self, topics: Iterable[str], ineligible: Iterable[str]) -> None:
-        """Take over the marked topics from a previous controller; ``ineligible`` topics have unreachable replicas."""
+        """Take over marked topics; replicas of ``ineligible`` topics are unreachable or being reassigned."""
         self._context.topics_to_be_deleted.update(dict.fromkeys(topics))
         self.mark_topics_ineligible_for_deletion(ineligible, "out of reach, or being reassigned")
-
-    def enqueue_topics_for_deletion(self, topics: Iterable[str]) -> None:
-        self._context.topics_to_be_deleted.update(dict.fromkeys(topics))
-        self.resume_deletions()
 
     def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
         """Resume the deletion of topics after an interruption."""

@@ -22,7 +22,13 @@ from pykclient.testing.controller.controller_context import (
     ReplicaState,
 )
 from pykclient.testing.coordination.coordination_client import KafkaCoordinationClient
-from pykclient.testing.coordination.znodes import NO_LEADER, RECOVERED, LeaderAndIsr, LeaderIsrAndControllerEpoch
+from pykclient.testing.coordination.znodes import (
+    NO_LEADER,
+    RECOVERED,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+)
 from pykclient.types import TopicPartition
 
 
@@ -200,8 +206,7 @@ class PartitionStateMachine(ControllerPart):
         if not partitions:
             return {}
         outcomes: dict[TopicPartition, ElectionOutcome] = {}
-        self._request_batch.new_batch()
-        try:
+        with self._request_batch.batch():
             if target == PartitionState.ONLINE:
                 new = [tp for tp in partitions if self._context.partition_states.get(tp) == PartitionState.NEW]
                 others = [tp for tp in partitions if self._context.partition_states.get(tp) != PartitionState.NEW]
@@ -210,9 +215,6 @@ class PartitionStateMachine(ControllerPart):
             else:
                 for topic_partition in partitions:
                     self._context.move_partition(topic_partition, target)
-            self._request_batch.send_requests_to_brokers(self._context.epoch)
-        finally:
-            self._request_batch.clear()
         return outcomes
 
     def _initialize_leader_and_isr(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, ElectionOutcome]:
@@ -324,17 +326,13 @@ class ReplicaStateMachine(ControllerPart):
         all_of = list(all_of)
         if not replicas and not all_of:
             return
-        self._request_batch.new_batch()
-        try:
+        with self._request_batch.batch():
             self._request_batch.set_full(all_of)
             if target == ReplicaState.OFFLINE:
                 self._move_to_offline(replicas)
             else:
                 for replica in replicas:
                     self._move(replica, target)
-            self._request_batch.send_requests_to_brokers(self._context.epoch)
-        finally:
-            self._request_batch.clear()
 
     def _move(self, replica: PartitionAndReplica, target: str) -> None:
         context = self._context
@@ -348,25 +346,19 @@ class ReplicaStateMachine(ControllerPart):
                     (id,), topic_partition, info, context.assignment(topic_partition), target == ReplicaState.NEW
                 )
         elif target == ReplicaState.DELETION_STARTED:
-            self._request_batch.add_stop_replica_request_for_brokers((id,), topic_partition, delete_partition=True)
+            self._request_batch.add_stop_replica_request(id, topic_partition, delete_partition=True)
         elif target == ReplicaState.NON_EXISTENT:
             assignment = context.assignment(topic_partition)
-            context.put_assignment(
-                topic_partition,
-                assignment._replace(
-                    replicas=tuple(other for other in assignment.replicas if other != id),
-                    adding_replicas=tuple(other for other in assignment.adding_replicas if other != id),
-                    removing_replicas=tuple(other for other in assignment.removing_replicas if other != id),
-                ),
-            )
+            without = (tuple(other for other in ids if other != id) for ids in assignment)
+            context.put_assignment(topic_partition, ReplicaAssignment(*without))
 
     def _move_to_offline(self, replicas: list[PartitionAndReplica]) -> None:
         context = self._context
         by_broker: dict[int, list[PartitionAndReplica]] = {}
         for replica in replicas:
             context.move_replica(replica, ReplicaState.OFFLINE)
-            self._request_batch.add_stop_replica_request_for_brokers(
-                (replica.replica,), replica.topic_partition, delete_partition=False
+            self._request_batch.add_stop_replica_request(
+                replica.replica, replica.topic_partition, delete_partition=False
             )
             by_broker.setdefault(replica.replica, []).append(replica)
         for id, gone in by_broker.items():

@@ -246,12 +246,9 @@ class KafkaCoordinationClient:
 
     # --- brokers and their controller ------------------------------------------------------------------------------
 
-    def register_broker(self, node: Node, wall_ms: int) -> int:
+    def register_broker(self, node: Node) -> int:
         """Create the broker's ephemeral node; return the broker's epoch."""
-        _, stat = self.client.create(
-            znodes.broker_id_path(node.id), znodes.encode_broker(node, wall_ms), ephemeral=True
-        )
-        return stat.czxid
+        return self.client.create(znodes.broker_id_path(node.id), znodes.encode_broker(node), ephemeral=True)[1].czxid
 
     def all_broker_and_epochs(self) -> dict[int, tuple[Node, int]]:
         brokers = {}
@@ -267,7 +264,7 @@ class KafkaCoordinationClient:
         except NoNodeError:
             return None
 
-    def register_controller_and_increment_controller_epoch(self, broker_id: int, wall_ms: int) -> tuple[int, int]:
+    def register_controller_and_increment_controller_epoch(self, broker_id: int) -> tuple[int, int]:
         """Become the controller; return its epoch and the version of the epoch's node.
 
         Raises:
@@ -280,7 +277,7 @@ class KafkaCoordinationClient:
         try:
             self.client.multi(
                 [
-                    Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, wall_ms), ephemeral=True),
+                    Create(znodes.CONTROLLER, znodes.encode_controller(broker_id), ephemeral=True),
                     SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
                 ]
             )

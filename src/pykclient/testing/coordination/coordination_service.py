@@ -65,18 +65,10 @@ class WatchedEvent(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """A node's state.
-
-    It consists of the transactions that created and last changed the node, its version, and its session (0 if it is not
-    ephemeral).
-    """
+    """A node's state: the transaction that created it, and the version of its data."""
 
     czxid: int
-    mzxid: int
     version: int
-    cversion: int
-    ephemeral_owner: int
-    num_children: int
 
 
 class Create(NamedTuple):
@@ -117,15 +109,13 @@ Operation = Create | SetData | Delete | Check
 class _Node:
     data: bytes
     czxid: int
-    mzxid: int
-    owner: int
+    owner: int  # the session of an ephemeral node, otherwise 0
     version: int = 0
-    cversion: int = 0
     created: int = 0  # the number of the next sequential child
     children: set[str] = field(default_factory=set)
 
     def stat(self) -> Stat:
-        return Stat(self.czxid, self.mzxid, self.version, self.cversion, self.owner, len(self.children))
+        return Stat(self.czxid, self.version)
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +149,7 @@ class CoordinationService:
         self._loop = loop
         self._zxid = 0
         self._next_session_id = 1
-        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0, 0)}
+        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
         self._sessions: dict[int, Session] = {}
         # Insertion order is the order in which watches were set, and in which they fire.
         self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that do not exist yet
@@ -371,7 +361,6 @@ class CoordinationService:
             node = self._nodes[path]
             node.data = operation.data
             node.version += 1
-            node.mzxid = self._zxid
             self._fire(self._data_watches, path, NODE_DATA_CHANGED)
         elif isinstance(operation, Delete):
             self._remove(path)
@@ -384,11 +373,10 @@ class CoordinationService:
         if operation.sequential:
             path = f"{path}{parent.created:010d}"
         owner = session.id if operation.ephemeral and session is not None else 0
-        self._nodes[path] = _Node(operation.data, self._zxid, self._zxid, owner)
+        self._nodes[path] = _Node(operation.data, self._zxid, owner)
         if owner and session is not None:
             session.ephemerals[path] = None
         parent.children.add(_name(path))
-        parent.cversion += 1
         parent.created += 1
         self._fire(self._data_watches, path, NODE_CREATED)
         self._fire(self._child_watches, parent_path, NODE_CHILDREN_CHANGED)
@@ -402,7 +390,6 @@ class CoordinationService:
         parent_path = _parent(path)
         parent = self._nodes[parent_path]
         parent.children.discard(_name(path))
-        parent.cversion += 1
         # A session that watches both the data and the children of a node gets one event for its deletion.
         heard = self._fire(self._data_watches, path, NODE_DELETED)
         self._fire(self._child_watches, path, NODE_DELETED, heard)

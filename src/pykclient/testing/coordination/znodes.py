@@ -1,4 +1,4 @@
-"""The nodes of a cluster in the coordination service, and their JSON contents (Java: ZkData)."""
+"""The nodes of a cluster in the coordination service, and what brokers read of their JSON contents (Java: ZkData)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ BROKER_TOPICS: Final = "/brokers/topics"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CONFIG_TOPICS: Final = "/config/topics"
-CONFIG_BROKERS: Final = "/config/brokers"
 CONFIG_GROUPS: Final = "/config/groups"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
@@ -32,7 +31,6 @@ PERSISTENT_PATHS: Final = (
     BROKER_TOPICS,
     "/config",
     CONFIG_TOPICS,
-    CONFIG_BROKERS,
     CONFIG_GROUPS,
     CONFIG_CHANGES,
     "/admin",
@@ -188,20 +186,8 @@ class TopicAssignment(NamedTuple):
     partitions: dict[int, ReplicaAssignment]
 
 
-def encode_broker(node: Node, wall_ms: int) -> bytes:
-    return encode(
-        {
-            "version": 5,
-            "host": node.host,
-            "port": node.port,
-            "endpoints": [f"PLAINTEXT://{node.host}:{node.port}"],
-            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
-            "rack": node.rack,
-            "jmx_port": -1,
-            "features": {},
-            "timestamp": str(wall_ms),
-        }
-    )
+def encode_broker(node: Node) -> bytes:
+    return encode({"host": node.host, "port": node.port, "rack": node.rack})
 
 
 def decode_broker(broker_id: int, data: bytes) -> Node:
@@ -209,8 +195,8 @@ def decode_broker(broker_id: int, data: bytes) -> Node:
     return Node(broker_id, broker["host"], broker["port"], broker["rack"])
 
 
-def encode_controller(broker_id: int, wall_ms: int) -> bytes:
-    return encode({"version": 2, "brokerid": broker_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
+def encode_controller(broker_id: int) -> bytes:
+    return encode({"brokerid": broker_id})
 
 
 def decode_controller(data: bytes) -> int:

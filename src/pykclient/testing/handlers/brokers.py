@@ -88,12 +88,11 @@ def handle_update_metadata(broker: Broker, request: Request, body: UpdateMetadat
 # --- AlterPartition --------------------------------------------------------------------------------------------------
 
 
-@serves(ApiKeys.ALTER_PARTITION, AlterPartitionRequest.VERSIONS, is_broker_only=True)
+@serves(ApiKeys.ALTER_PARTITION, (3, 3), is_broker_only=True)
 def handle_alter_partition(broker: Broker, request: Request, body: AlterPartitionRequest) -> None:
     """Respond once the new state is stored or rejected."""
     controller = broker.controller
-    alter = controller.alter_partition_handler.alter_partitions
-    controller.handle(request, lambda: alter(body, request.api_version, request.respond))
+    controller.handle(request, lambda: controller.alter_partition_handler.alter_partitions(body, request.respond))
 
 
 # --- ControlledShutdown ----------------------------------------------------------------------------------------------
