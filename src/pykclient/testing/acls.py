@@ -86,7 +86,7 @@ class AclBinding(NamedTuple):
     principal: str
     host: str
     operation: int
-    permission: int
+    permission_type: int
 
 
 class AclBindingFilter(NamedTuple):
@@ -98,7 +98,7 @@ class AclBindingFilter(NamedTuple):
     principal: str | None
     host: str | None
     operation: int
-    permission: int
+    permission_type: int
 
     def matches(self, acl: AclBinding) -> bool:
         """Return whether the filter matches an ACL."""
@@ -108,7 +108,7 @@ class AclBindingFilter(NamedTuple):
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
             and self.operation in (ANY, acl.operation)
-            and self.permission in (ANY, acl.permission)
+            and self.permission_type in (ANY, acl.permission_type)
         )
 
     def _matches_pattern(self, acl: AclBinding) -> bool:

@@ -39,7 +39,7 @@ _FIRST_PORT = 9092
 
 
 class Gateway(Protocol):
-    """The way for clients outside the memory network to reach brokers. Thread: loop."""
+    """A way to reach brokers: the memory network, and the sockets of clients outside it. Thread: loop."""
 
     def open(self, broker: Broker) -> None:
         """Let clients connect."""
@@ -90,8 +90,8 @@ class Cluster:
         self.coordination = CoordinationService(loop, config.cluster_id)
         self.acls = AclStore(self.coordination, config)
         self.delegation_tokens = DelegationTokens(self.coordination, config.broker_config, loop, rng)
-        self._server = MemoryServer(self.network)
-        self._gateway = gateway
+        server = MemoryServer(self.network)
+        self._gateways: tuple[Gateway, ...] = (server,) if gateway is None else (server, gateway)
         self.nodes = {
             id: Node(
                 id,
@@ -154,9 +154,8 @@ class Cluster:
 
     def _let_through(self, broker: Broker) -> None:
         self.network.resume(broker.party)
-        self._server.resume(broker)
-        if self._gateway is not None:
-            self._gateway.resume(broker)
+        for gateway in self._gateways:
+            gateway.resume(broker)
 
     def broker(self, id: int) -> Broker:
         """Return a running or paused broker.
@@ -183,15 +182,13 @@ class Cluster:
 
     def open_listeners(self, broker: Broker) -> None:
         """Let other brokers and clients connect to a broker."""
-        self._server.open(broker)
-        if self._gateway is not None:
-            self._gateway.open(broker)
+        for gateway in self._gateways:
+            gateway.open(broker)
 
     def close_listeners(self, broker: Broker, *, reset: bool) -> None:
         """Close a broker's connections; with ``reset``, as if its process had been killed."""
-        self._server.close(broker, reset=reset)
-        if self._gateway is not None:
-            self._gateway.close_broker(broker, reset=reset)
+        for gateway in self._gateways:
+            gateway.close_broker(broker, reset=reset)
 
     # --- state -------------------------------------------------------------------------------------------------------
 

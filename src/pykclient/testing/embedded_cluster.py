@@ -25,6 +25,7 @@ from pykclient.testing.acls import Acl, bindings_of
 from pykclient.testing.broker import Broker
 from pykclient.testing.cluster import Cluster, ClusterState
 from pykclient.testing.config import ClusterConfig
+from pykclient.testing.controller.config_manager import value_as_string
 from pykclient.testing.event_loop import EventLoop
 from pykclient.testing.faults import Control, Faults
 from pykclient.testing.log.broker_disk import BrokerDisk
@@ -281,8 +282,7 @@ def _control_on_loop(
     """Like ``_on_loop``, for a method that returns a control."""
 
     def call(self: EmbeddedFaults, /, *args: P.args, **kwargs: P.kwargs) -> EmbeddedControl:
-        control = self._thread.call(lambda: method(self._cluster.faults, *args, **kwargs))
-        return EmbeddedControl(control, self._thread)
+        return EmbeddedControl(_on_loop(method)(self, *args, **kwargs), self._thread)
 
     return call
 
@@ -602,7 +602,7 @@ class EmbeddedCluster:
                 for index, ids in sorted(places.items())
             ],
             configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=key, value=_config_text(value))
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value_as_string(value, None))
                 for key, value in cluster_arguments.topic_configs(configs).items()
             ],
         )
@@ -897,14 +897,6 @@ def _acls(cluster: Cluster) -> AclStore:
 
 def _addresses(nodes: Iterable[Node]) -> str:
     return ",".join(f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}" for node in nodes)
-
-
-def _config_text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _raise_error(code: int, message: str | None) -> None:

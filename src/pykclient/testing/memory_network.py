@@ -246,14 +246,6 @@ class MemoryHostResolver:
         self._broken -= {pattern for pattern in self._broken if hosts in ("*", pattern)}
 
 
-@dataclass(slots=True)
-class Listener:
-    """The owner of an address, which is notified of connections. Thread: loop."""
-
-    party: str
-    accept: Callable[[MemorySocket], None]
-
-
 class MemoryNetwork:
     """Connects selectors with each other and with listeners, over links that may be faulty.
 
@@ -265,7 +257,7 @@ class MemoryNetwork:
         self.loop = loop
         self.links = links
         self.host_resolver = MemoryHostResolver()
-        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._listeners: dict[tuple[str, int], Callable[[MemorySocket], None]] = {}
         self._parties: dict[tuple[str, int], str] = {}  # of all addresses that ever had a listener
         #: The parties for which everything is held back.
         self.paused: set[str] = set()
@@ -279,8 +271,8 @@ class MemoryNetwork:
     def listen(self, host: str, port: int, party: str, accept: Callable[[MemorySocket], None]) -> None:
         """Call ``accept`` with the near end of each connection to this address."""
         if (host, port) in self._listeners:
-            raise IllegalStateError(f"{self._listeners[host, port].party} listens at {host}:{port} already")
-        self._listeners[host, port] = Listener(party, accept)
+            raise IllegalStateError(f"{self._parties[host, port]} listens at {host}:{port} already")
+        self._listeners[host, port] = accept
         self._parties[host, port] = party
 
     def unlisten(self, host: str, port: int) -> None:
@@ -322,18 +314,18 @@ class MemoryNetwork:
         if link.cut:
             self._unanswered.append((sock, address))
             return
-        listener = self._listeners.get(address)
+        accept = self._listeners.get(address)
         back = self.links.link(sock.remote_party, sock.party)
-        if listener is None or link.reset or back.reset:
+        if accept is None or link.reset or back.reset:
             self._later(back, sock.break_here, f"{address[0]}:{address[1]} refused the connection")
             return
-        peer = MemorySocket(self, listener.party, sock.party, sock.host)
-        sock.remote_party = listener.party
+        sock.remote_party = self._parties[address]
+        peer = MemorySocket(self, sock.remote_party, sock.party, sock.host)
         sock.peer, peer.peer = peer, sock
         peer.established = True
         self._sockets[peer] = None
         peer.send_established()
-        listener.accept(peer)
+        accept(peer)
 
     def _link(self, sock: MemorySocket) -> Link:
         return self.links.link(sock.party, sock.remote_party)
@@ -495,9 +487,8 @@ class MemorySocket:
 class MemorySelector:
     """A ``Selectable`` on a ``MemoryNetwork``. A server registers the connections that its listeners accept.
 
-    ``on_news`` is called once when the next ``poll`` will find something; it schedules that poll. A ``poll`` with a
-    timeout passes its wait to ``wait``, which lets time pass until ``has_news``; otherwise it does not wait. Each frame
-    is delivered as one piece of bytes. Thread: loop.
+    ``on_news`` is called once when the next ``poll`` will find something; it schedules that poll. A ``poll`` does not
+    wait, unless a subclass does. Each frame is delivered as one piece of bytes. Thread: loop.
     """
 
     def __init__(
@@ -506,16 +497,12 @@ class MemorySelector:
         party: str,
         *,
         host: str = "127.0.0.1",
-        one_receive_per_poll: bool = False,
         on_news: Callable[[], object] | None = None,
-        wait: Callable[[MemorySelector, int], object] | None = None,
     ) -> None:
         self._network = network
         self.party = party
         self.on_news = on_news
-        self.wait = wait
         self._host = host
-        self._one_receive = one_receive_per_poll
         self._sockets: dict[str, MemorySocket] = {}
         self._readable: dict[str, MemorySocket] = {}  # with data to read, and not muted
         self._early_sends: list[NetworkSend] = []
@@ -652,9 +639,12 @@ class MemorySelector:
             if self.on_news is not None:
                 self.on_news()
 
+    def _wait(self, timeout_ms: int) -> None:
+        """Let time pass until ``has_news``, at most ``timeout_ms``."""
+
     def poll(self, timeout_ms: int) -> None:
-        if timeout_ms > 0 and not self.has_news and self.wait is not None:
-            self.wait(self, timeout_ms)
+        if timeout_ms > 0 and not self.has_news:
+            self._wait(timeout_ms)
         self.has_news = False
         self.completed_sends, self._early_sends = self._early_sends, []
         self.completed_receives = []
@@ -685,10 +675,6 @@ class MemorySelector:
                 return
             else:
                 receives.append(_new_receive((sock.id, frame)))
-                if self._one_receive:
-                    break
-        if frames:
-            self.readable(sock)
 
 
 def _take_frame(send: NetworkSend) -> bytes:

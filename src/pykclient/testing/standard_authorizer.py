@@ -175,7 +175,7 @@ class StandardAuthorizer:
         for acl in self._acls_of(resource_type, name):
             has_acls = True
             if _applies(acl, principal, host, operation):
-                if acl.permission == acls.DENY:
+                if acl.permission_type == acls.DENY:
                     return False
                 allowed = True
         return allowed if has_acls else self._without_acls
@@ -201,7 +201,7 @@ class StandardAuthorizer:
                 and acl.principal in (acls.ALL_USERS, principal)
                 and acl.operation in (acls.ALL, operation)
             ):
-                names = denied if acl.permission == acls.DENY else allowed
+                names = denied if acl.permission_type == acls.DENY else allowed
                 names[acl.pattern_type != acls.LITERAL].add(acl.resource_name)
         if acls.WILDCARD in denied[False]:
             return False
@@ -220,7 +220,7 @@ def _applies(acl: acls.AclBinding, principal: str, host: str, operation: int) ->
         return False
     if acl.operation in (acls.ALL, operation):
         return True
-    return acl.permission == acls.ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
+    return acl.permission_type == acls.ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
 
 
 # Kafka's texts.

@@ -122,16 +122,16 @@ def test_send_without_response_is_reported_as_news() -> None:
     assert len(two.client.completed_sends) == 2
 
 
-def test_blocking_poll_calls_wait_unless_there_is_news() -> None:
+def test_blocking_poll_waits_unless_there_is_news() -> None:
     two = Two()
     waits: list[int] = []
 
-    def wait(selector: MemorySelector, timeout_ms: int) -> None:
-        assert selector is two.client
-        waits.append(timeout_ms)
-        two.run(timeout_ms)
+    class WaitingSelector(MemorySelector):
+        def _wait(self, timeout_ms: int) -> None:
+            waits.append(timeout_ms)
+            two.run(timeout_ms)
 
-    two.client.wait = wait
+    two.client = WaitingSelector(two.network, "client:a")
     two.client.connect("c", ADDRESS, -1, -1)
     two.client.poll(5)
     assert (two.client.connected, waits) == (["c"], [5])
@@ -201,19 +201,6 @@ def test_muted_connection_is_not_read() -> None:
     two.server.unmute("s1")
     assert two.received() == [b"1"]
     assert list(two.server.disconnected) == ["s1"]
-
-
-def test_poll_returns_one_receive_if_configured() -> None:
-    two = Two()
-    two.server = MemorySelector(two.network, "broker-1", one_receive_per_poll=True)
-    two.connect()
-    for payload in (b"1", b"2"):
-        two.client.send(send("c", payload))
-    two.run()
-    assert two.received() == [b"1"]
-    assert two.server.has_news
-    assert two.received() == [b"2"]
-    assert not two.server.has_news
 
 
 # --- faults --------------------------------------------------------------------------------------------------------

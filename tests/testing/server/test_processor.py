@@ -188,7 +188,7 @@ def test_killed_broker_closes_connections_without_responses(handler: HeartbeatHa
     setup.send(1)
     setup.cluster.run()
     setup.broker.alive = False
-    setup.cluster.server.close(setup.broker, reset=True)
+    setup.cluster.server.close_broker(setup.broker, reset=True)
     handler.requests[0].respond(HeartbeatResponse())
     assert setup.answers() == []
     assert "reset" in str(setup.client.disconnected["1"].cause)

@@ -75,7 +75,7 @@ def test_authorizer_decides_like_java() -> None:
                 rng.choice((None, acl.principal)),
                 rng.choice((None, acl.host)),
                 rng.choice((1, acl.operation)),
-                rng.choice((1, acl.permission)),
+                rng.choice((1, acl.permission_type)),
             )
             lines.append(_line("count", *wanted))
             ours.append(str(len(authorizer.matching(wanted))))

@@ -121,9 +121,6 @@ def answer_each(
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
-#: Ranges that are equal for all brokers of a release, and needed for each connection.
-_all_versions: dict[tuple[str, bool], dict[int, tuple[int, int]]] = {}
-
 
 class ApiVersionManager:
     """The versions that the handlers declare; for clients limited to those of the imitated release.
@@ -137,10 +134,10 @@ class ApiVersionManager:
         self._has_unstable = has_unstable and profile.release == ReleaseProfile.CURRENT
         self._versions: dict[tuple[int, bool], tuple[int, int] | None] = {}
 
-    @classmethod
-    def of(cls, broker: BrokerContext) -> ApiVersionManager:
+    @staticmethod
+    def of(broker: BrokerContext) -> ApiVersionManager:
         """Return the versions of a broker."""
-        return cls(broker.profile, bool(broker.config["unstable.api.versions.enable"]))
+        return _version_manager(broker.profile, bool(broker.config["unstable.api.versions.enable"]))
 
     def versions(self, api_key: int, is_broker: bool = False) -> tuple[int, int] | None:
         """Return the oldest and newest supported version of an API, or None."""
@@ -169,11 +166,13 @@ class ApiVersionManager:
 
     def all_versions(self) -> dict[int, tuple[int, int]]:
         """Return the versions of all APIs that clients can use."""
-        found = _all_versions.get((self._profile.release, self._has_unstable))
-        if found is None:
-            found = {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}
-            _all_versions[self._profile.release, self._has_unstable] = found
-        return dict(found)
+        return {key: versions for key in ApiKeys.all() if (versions := self.versions(key)) is not None}
+
+
+@cache
+def _version_manager(profile: ReleaseProfile, has_unstable: bool) -> ApiVersionManager:
+    """Return the versions that are equal for all brokers of a release, and needed for each connection."""
+    return ApiVersionManager(profile, has_unstable)
 
 
 # --- responses that contain only an error ----------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def handle_describe_acls(broker: Broker, request: Request, body: DescribeAclsReq
         (
             (acl.resource_type, acl.resource_name, acl.pattern_type),
             DescribeAclsResponse.AclDescription(
-                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
             ),
         )
         for acl in auth.authorizer.matching(_filter(body))
@@ -383,8 +383,12 @@ def handle_delete_acls(broker: Broker, request: Request, body: DeleteAclsRequest
     matching = [authorizer.matching(_filter(wanted)) for wanted in body.filters]
     for acl in {acl for found in matching for acl in found}:
         broker.cluster.acls.remove(acl)
+    described = DeleteAclsResponse.DeleteAclsMatchingAcl
     results = [
-        _DeleteAclsResult(error_message=None, matching_acls=[_matching(acl) for acl in found]) for found in matching
+        _DeleteAclsResult(
+            error_message=None, matching_acls=[described(error_message=None, **acl._asdict()) for acl in found]
+        )
+        for found in matching
     ]
     request.respond(DeleteAclsResponse(filter_results=results))
 
@@ -398,17 +402,4 @@ def _filter(wanted: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) ->
         wanted.host_filter,
         wanted.operation,
         wanted.permission_type,
-    )
-
-
-def _matching(acl: acls.AclBinding) -> DeleteAclsResponse.DeleteAclsMatchingAcl:
-    return DeleteAclsResponse.DeleteAclsMatchingAcl(
-        error_message=None,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
     )

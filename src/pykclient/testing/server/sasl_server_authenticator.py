@@ -8,6 +8,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from pykclient import errors
@@ -237,34 +238,26 @@ _MOST_BYTES: Final = 524_288
 _LONGEST_SESSION_MS: Final = 1 << 53
 
 
+@dataclass(eq=False)
 class SaslServerAuthenticator(Authenticator):
     """An ``Authenticator`` for brokers: the client decides when to authenticate again. Thread: loop."""
 
-    def __init__(
-        self,
-        security: Security,
-        credentials: UserCredentials,
-        versions: ApiVersionManager,
-        wall_ms: Callable[[], int],
-        max_reauth_ms: int,
-        tokens: DelegationTokens | None = None,
-    ) -> None:
-        self._security = security
-        self._max_reauth_ms = max_reauth_ms  # 0: sessions have no limit
-        self._credentials = credentials
-        self._versions = versions
-        self._tokens = tokens
-        self._wall_ms = wall_ms
-        self._state = HANDSHAKE_OR_VERSIONS
-        self._frames: list[Sequence[BytesLike]] = []
-        self._is_raw = False  # True if the client sends tokens without headers
-        self._mechanism: str | None = None
-        self._server: SaslServer | None = None
-        self.user: str | None = None
-        #: When the session ends, by the loop's clock; None if never (KIP-368).
-        self.expiry_ms: int | None = None
-        #: True if the client has logged in by a delegation token.
-        self.uses_token = False
+    _security: Security
+    _credentials: UserCredentials
+    _versions: ApiVersionManager
+    _wall_ms: Callable[[], int]
+    _max_reauth_ms: int  # 0: sessions have no limit
+    _tokens: DelegationTokens | None = None
+    _state: str = HANDSHAKE_OR_VERSIONS
+    _frames: list[Sequence[BytesLike]] = field(default_factory=list)
+    _is_raw: bool = False  # True if the client sends tokens without headers
+    _mechanism: str | None = None
+    _server: SaslServer | None = None
+    user: str | None = None
+    #: When the session ends, by the loop's clock; None if never (KIP-368).
+    expiry_ms: int | None = None
+    #: True if the client has logged in by a delegation token.
+    uses_token: bool = False
 
     @property
     def complete(self) -> bool:
@@ -383,8 +376,7 @@ class SaslServerAuthenticator(Authenticator):
         self._frames.append(encode_response(response, header.api_version, header.correlation_id).buffers())
 
     def _move_to(self, state: str) -> None:
-        if state not in MOVES[self._state]:
-            raise errors.IllegalStateError(f"an authentication cannot go from {self._state} to {state}")
+        errors.check_move("an authentication", MOVES, self._state, state)
         self._state = state
 
     def __repr__(self) -> str:

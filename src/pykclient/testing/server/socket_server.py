@@ -48,7 +48,7 @@ class MemoryServer:
         self._network.listen(broker.node.host, broker.node.port, broker.party, accept)
         self._processors[broker.id] = processor
 
-    def close(self, broker: Broker, *, reset: bool) -> None:
+    def close_broker(self, broker: Broker, *, reset: bool) -> None:
         """Refuse new connections and close the others; with ``reset``, as if the process had died."""
         processor = self._processors.pop(broker.id, None)
         if processor is not None:

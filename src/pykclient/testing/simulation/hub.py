@@ -30,8 +30,6 @@ class VirtualClock:
     Thread: owner of the simulation.
     """
 
-    __slots__ = ("_wall_offset_ms", "hub", "time_ms")
-
     def __init__(self, now_ms: int = 1_000_000, wall_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = now_ms
         self._wall_offset_ms = wall_ms - now_ms
@@ -287,8 +285,6 @@ class SimulatedThread:
     Thread: owner of the simulation.
     """
 
-    __slots__ = ("_actor", "_hub", "daemon", "name")
-
     def __init__(self, hub: Hub, run: Callable[[], object], name: str) -> None:
         self._hub = hub
         self._actor = hub.actor(run, name)
@@ -327,8 +323,6 @@ class SimulatedSignal:
 
     Thread: owner of the simulation.
     """
-
-    __slots__ = ("_hub", "_is_set", "_waiting")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -391,8 +385,6 @@ class SimulatedReentrantLock:
 
     Thread: owner of the simulation.
     """
-
-    __slots__ = ("_depth", "_hub", "_owner", "_parked")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

@@ -41,8 +41,6 @@ class SimulatedEnvironment:
     Thread: owner of the simulation.
     """
 
-    __slots__ = ("_hub", "_network", "_rng", "_selectors", "_threads", "clock", "host_resolver", "killed_by", "party")
-
     def __init__(self, hub: Hub, network: MemoryNetwork, party: str, rng: random.Random) -> None:
         self._hub = hub
         self._network = network
@@ -107,7 +105,7 @@ class SimulatedSelector(MemorySelector):
     """
 
     def __init__(self, hub: Hub, network: MemoryNetwork, party: str) -> None:
-        super().__init__(network, party, on_news=self._wake, wait=self._wait)
+        super().__init__(network, party, on_news=self._wake)
         self._hub = hub
         #: The actor to wake for news: the one that polls, or whose event loop watches this selector.
         self.waiting: Actor | None = None
@@ -127,7 +125,7 @@ class SimulatedSelector(MemorySelector):
             self._hub.offer_turn()  # as a system call releases the GIL
         MemorySelector.poll(self, timeout_ms)  # as super() does, without an object for it
 
-    def _wait(self, _: MemorySelector, timeout_ms: int) -> None:
+    def _wait(self, timeout_ms: int) -> None:
         self.waiting = actor = self._hub.current
         try:
             actor.park(timeout_ms)
