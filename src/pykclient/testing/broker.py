@@ -111,11 +111,7 @@ class Broker(BrokerContext):
     """
 
     def __init__(
-        self,
-        cluster: ClusterServices,
-        node: Node,
-        disk: BrokerDisk,
-        new_handler: Callable[[Broker], RequestHandler],
+        self, cluster: ClusterServices, node: Node, disk: BrokerDisk, new_handler: Callable[[Broker], RequestHandler]
     ) -> None:
         super().__init__(
             node,

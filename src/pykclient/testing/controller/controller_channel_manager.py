@@ -17,11 +17,7 @@ from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopRep
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.controller_context import ControllerContext
-from pykclient.testing.coordination.znodes import (
-    LEADER_DURING_DELETE,
-    LeaderIsrAndControllerEpoch,
-    ReplicaAssignment,
-)
+from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.types import Node, TopicPartition
@@ -86,9 +82,7 @@ class RequestSendThread(InterBrokerSendThread):
     def _handle_response(self, response: ClientResponse) -> None:
         if response.response_body is None:
             self._log.info(
-                "Controller: broker %d did not accept a request, which is retried: %r",
-                self._destination.id,
-                response,
+                "Controller: broker %d did not accept a request, which is retried: %r", self._destination.id, response
             )
             self._backoff = self._broker.call_later(_RETRY_BACKOFF_MS, self._end_backoff)
             return

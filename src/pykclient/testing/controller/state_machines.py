@@ -190,10 +190,7 @@ class PartitionStateMachine(ControllerPart):
         return self.handle_state_changes(partitions, PartitionState.ONLINE, self._leader_for_offline)
 
     def handle_state_changes(
-        self,
-        partitions: Sequence[TopicPartition],
-        target: str,
-        strategy: ElectionStrategy | None = None,
+        self, partitions: Sequence[TopicPartition], target: str, strategy: ElectionStrategy | None = None
     ) -> Mapping[TopicPartition, ElectionOutcome]:
         """Change the states of partitions; return the election results for ONLINE.
 

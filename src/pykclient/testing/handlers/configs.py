@@ -189,9 +189,7 @@ def handle_describe_client_quotas(broker: Broker, request: Request, body: Descri
 
 
 def _matches(
-    entity: Mapping[str, str | None],
-    components: Mapping[str, DescribeClientQuotasRequest.ComponentData],
-    strict: bool,
+    entity: Mapping[str, str | None], components: Mapping[str, DescribeClientQuotasRequest.ComponentData], strict: bool
 ) -> bool:
     if strict and set(entity) != set(components):
         return False

@@ -15,9 +15,7 @@ from pykclient.protocol.messages.delete_records import DeleteRecordsRequest
 from pykclient.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from pykclient.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest
-from pykclient.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-)
+from pykclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykclient.protocol.wire import BytesLike
 from pykclient.record.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, default_compression

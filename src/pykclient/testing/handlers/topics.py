@@ -207,11 +207,7 @@ def handle_create_partitions(broker: Broker, request: Request, body: CreateParti
 _AlterPartitionReassignmentsResult = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
-@serves(
-    ApiKeys.ALTER_PARTITION_REASSIGNMENTS,
-    AlterPartitionReassignmentsRequest.VERSIONS,
-    everywhere=True,
-)
+@serves(ApiKeys.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest.VERSIONS, everywhere=True)
 def handle_alter_partition_reassignments(
     broker: Broker, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> None:

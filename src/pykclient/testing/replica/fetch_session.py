@@ -439,10 +439,7 @@ class FollowerFetchSession:
         return self._epoch == INITIAL_EPOCH
 
     def build(
-        self,
-        request: FetchRequest,
-        changes: Iterable[tuple[TopicPartition, FetchPosition | None]],
-        max_bytes: int,
+        self, request: FetchRequest, changes: Iterable[tuple[TopicPartition, FetchPosition | None]], max_bytes: int
     ) -> bool:
         """Put the changes into ``request``; return whether there is anything to fetch.
 

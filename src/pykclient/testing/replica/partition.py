@@ -50,12 +50,7 @@ class Replica:
     broker_epoch: int = -1
 
     def update_fetch_state(
-        self,
-        fetch_offset: int,
-        log_start_offset: int,
-        now_ms: int,
-        leader_end_offset: int,
-        broker_epoch: int,
+        self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> None:
         """Record a fetch."""
         if fetch_offset >= leader_end_offset:
@@ -715,11 +710,7 @@ class Partition(PartitionIsr):
             diverging = self._diverging_epoch(log, fetch)
             if diverging is not None:
                 return FetchPartitionData(
-                    0,
-                    log.high_watermark,
-                    log.last_stable_offset,
-                    log.log_start_offset,
-                    diverging_epoch=diverging,
+                    0, log.high_watermark, log.last_stable_offset, log.log_start_offset, diverging_epoch=diverging
                 )
         # Before the read, so that a response never reports an end beyond the records that were read.
         high_watermark = log.high_watermark

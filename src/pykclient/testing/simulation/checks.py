@@ -99,11 +99,7 @@ def check_everything_read(read: Mapping[TopicPartition, Log], logs: Mapping[Topi
 
 
 def check_one_topic_after_the_other(
-    consumer: str,
-    tp: TopicPartition,
-    read: Sequence[tuple[int, bytes]],
-    log: Log,
-    sent_before: Collection[bytes] = (),
+    consumer: str, tp: TopicPartition, read: Sequence[tuple[int, bytes]], log: Log, sent_before: Collection[bytes] = ()
 ) -> None:
     """Check that a consumer reads no records of a deleted topic once it has read from the topic that replaced it.
 

@@ -356,11 +356,7 @@ class Simulation:
         return random.Random(self._rng.getrandbits(64))
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        self, name: str, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic and wait until its partitions have leaders.
 
