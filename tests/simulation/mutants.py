@@ -203,10 +203,8 @@ _BROKERS = (
     Mutant(
         "a broker that does not lead takes records",
         "testing/replica/partition",
-        "        if log is None or not self.is_leader:\n            raise errors.NotLeaderOrFollowerError(\n"
-        '                f"broker {self._manager.broker_id} does not lead',
-        "        if log is None:\n            raise errors.NotLeaderOrFollowerError(\n"
-        '                f"broker {self._manager.broker_id} does not lead',
+        "(NO_EPOCH, require_leader=True)\n        if required_acks",
+        "(NO_EPOCH, require_leader=False)\n        if required_acks",
     ),
     Mutant(
         "a follower does not truncate what has diverged",

@@ -222,7 +222,7 @@ class ReplicaCluster:
                 for node in nodes
             ],
         )
-        return self.broker(id).replica_manager.become_leader_or_follower(request)
+        return self.broker(id).replica_manager.state_changes.become_leader_or_follower(request)
 
     def stop_replica(
         self, id: int, tp: TopicPartition = TP, *, leader_epoch: int = -1, delete: bool = True
@@ -230,7 +230,7 @@ class ReplicaCluster:
         state = StopReplicaRequest.StopReplicaPartitionState(
             partition_index=tp.partition, leader_epoch=leader_epoch, delete_partition=delete
         )
-        return self.broker(id).replica_manager.stop_replicas(
+        return self.broker(id).replica_manager.state_changes.stop_replicas(
             StopReplicaRequest(
                 controller_epoch=self.controller_epoch,
                 broker_epoch=self.broker(id).epoch,

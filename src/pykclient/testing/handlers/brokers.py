@@ -55,7 +55,7 @@ def _check_order(
 @serves(ApiKeys.LEADER_AND_ISR, (5, 7), is_broker_only=True)
 def handle_leader_and_isr(broker: Broker, request: Request, body: LeaderAndIsrRequest) -> None:
     _check_order(broker, request, body)
-    request.respond(broker.replica_manager.become_leader_or_follower(body))
+    request.respond(broker.replica_manager.state_changes.become_leader_or_follower(body))
 
 
 # --- STOP_REPLICA ----------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def handle_leader_and_isr(broker: Broker, request: Request, body: LeaderAndIsrRe
 @serves(ApiKeys.STOP_REPLICA, (3, 4), is_broker_only=True)
 def handle_stop_replica(broker: Broker, request: Request, body: StopReplicaRequest) -> None:
     _check_order(broker, request, body)
-    request.respond(broker.replica_manager.stop_replicas(body))
+    request.respond(broker.replica_manager.state_changes.stop_replicas(body))
 
 
 # --- UpdateMetadata --------------------------------------------------------------------------------------------------

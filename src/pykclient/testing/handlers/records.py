@@ -58,11 +58,7 @@ _NodeEndpoint = TypeVar("_NodeEndpoint")
 
 
 def down_convert(
-    records: Iterable[Buffer],
-    to_magic: int,
-    first_offset: int,
-    max_bytes: int = MAX_INT32,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    records: Iterable[Buffer], to_magic: int, first_offset: int, max_bytes: int = MAX_INT32
 ) -> list[Buffer]:
     """Convert ``records``, buffers of whole batches, to format ``to_magic`` or older; return the batches in order.
 
@@ -91,7 +87,7 @@ def down_convert(
                     )
             data: Buffer = batch.buffer
             if batch.magic > to_magic:
-                data = _convert(batch, to_magic, first_offset, max_decompressed_bytes)
+                data = _convert(batch, to_magic, first_offset)
             if converted and size + len(data) > max_bytes:
                 return converted
             if len(data):
@@ -100,11 +96,11 @@ def down_convert(
     return converted
 
 
-def _convert(batch: AnyRecordBatch, to_magic: int, first_offset: int, max_decompressed_bytes: int) -> Buffer:
+def _convert(batch: AnyRecordBatch, to_magic: int, first_offset: int) -> Buffer:
     """Return the batch in an older format; nothing if no record is requested."""
     compression = default_compression(batch.compression_type)
     builder: MemoryRecordsBuilder | None = None
-    for offset, timestamp, key, value, _ in batch.stream(max_decompressed_bytes):
+    for offset, timestamp, key, value, _ in batch.stream(DEFAULT_MAX_DECOMPRESSED_BYTES):
         if offset < first_offset and not batch.is_compressed:
             continue
         if builder is None:
@@ -609,9 +605,8 @@ def handle_offset_for_leader_epoch(broker: Broker, request: Request, body: Offse
         if topic.topic not in authorized:
             raise errors.TopicAuthorizationError
         partition = broker.replica_manager.get_partition_or_raise(TopicPartition(topic.topic, one.partition))
-        found = partition.last_offset_for_leader_epoch(
-            one.current_leader_epoch, one.leader_epoch, fetch_only_from_leader=True
-        )
+        log = partition.local_log_with_epoch_or_raise(one.current_leader_epoch, require_leader=True)
+        found = log.end_offset_for_epoch(one.leader_epoch)
         return {} if found is None else {"leader_epoch": found.leader_epoch, "end_offset": found.offset}
 
     answer_partitions(request, body, answer)

@@ -291,23 +291,25 @@ class ReplicaHost(Protocol):
         """Complete the waiting operations that recent changes allow to complete."""
 
 
-class PartitionIsr:
-    """A leader's view of its followers, and the changes it requests. The base class of ``Partition``.
+class Partition:
+    """One replica of a partition, leader or follower, according to the last LEADER_AND_ISR.
 
-    Thread: loop.
+    A leader appends what clients send, learns the followers' progress from their fetches, moves the high watermark and
+    asks the controller to change the ISR. After each request, the ``ReplicaManager`` checks the operations that wait
+    for any of this. Thread: loop.
     """
 
-    topic_id: UUID
-
-    def __init__(self, topic_partition: TopicPartition, manager: ReplicaHost) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, manager: ReplicaHost) -> None:
         self._manager = manager
         self.topic_partition = topic_partition
+        self.topic_id = topic_id
         self.log: UnifiedLog | None = None
         self.is_leader = False
         self.leader_epoch = -1
         #: The end of the log when this broker became leader; None for a follower.
         self.leader_epoch_start_offset: int | None = None
         self.partition_epoch = -1
+        self.leader_replica_id: int | None = None
         self.remote_replicas: dict[int, Replica] = {}
         self.state = _committed(())
 
@@ -463,22 +465,6 @@ class PartitionIsr:
             self._manager.log.debug("%s: %s", self.topic_partition, errors.for_code(error_code))
             self._submit(proposed, wanted)
 
-
-class Partition(PartitionIsr):
-    """One replica of a partition, leader or follower, according to the last LEADER_AND_ISR.
-
-    A leader appends what clients send, learns the followers' progress from their fetches, moves the high watermark and
-    asks the controller to change the ISR (``PartitionIsr``). After each request, the ``ReplicaManager`` checks the
-    operations that wait for any of this. Thread: loop.
-    """
-
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, manager: ReplicaHost) -> None:
-        super().__init__(topic_partition, manager)
-        self.topic_id = topic_id
-        self.controller_epoch = -1
-        self.leader_replica_id: int | None = None
-        self.replica_ids: tuple[int, ...] = ()
-
     # --- leader and follower ---------------------------------------------------------------------------------------
 
     def make_leader(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
@@ -532,11 +518,9 @@ class Partition(PartitionIsr):
         return is_new
 
     def _take_over(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> None:
-        self.controller_epoch = state.controller_epoch
         self.leader_replica_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
-        self.replica_ids = tuple(state.replicas)
         followers = [id for id in state.replicas if id != self._manager.broker_id]
         known = self.remote_replicas
         self.remote_replicas = {id: known.get(id) or Replica(id) for id in followers}
@@ -563,38 +547,24 @@ class Partition(PartitionIsr):
         Raises:
             NotLeaderOrFollowerError: there is no replica here.
         """
-        if self.log is None:
-            raise errors.NotLeaderOrFollowerError(
-                f"broker {self._manager.broker_id} has no replica of {self.topic_partition}"
-            )
-        return self.log
-
-    def check_current_leader_epoch(self, epoch: int) -> None:
-        """Compare the epoch of a request with this broker's.
-
-        Raises:
-            FencedLeaderEpochError: the requester's epoch is over.
-            UnknownLeaderEpochError: this broker does not know the epoch yet.
-        """
-        if epoch == NO_EPOCH or epoch == self.leader_epoch:
-            return
-        if epoch < self.leader_epoch:
-            raise errors.FencedLeaderEpochError(
-                f"leader epoch {epoch} of {self.topic_partition} is over, it is {self.leader_epoch}"
-            )
-        raise errors.UnknownLeaderEpochError(
-            f"leader epoch {epoch} of {self.topic_partition} is not known here yet, {self.leader_epoch} is"
-        )
+        return self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=False)
 
     def local_log_with_epoch_or_raise(self, epoch: int, *, require_leader: bool) -> UnifiedLog:
         """Return the log, if a requester in ``epoch`` may read it.
 
         Raises:
-            FencedLeaderEpochError, UnknownLeaderEpochError: see ``check_current_leader_epoch``.
+            FencedLeaderEpochError: the requester's epoch is over.
+            UnknownLeaderEpochError: this broker does not know the epoch yet.
             NotLeaderOrFollowerError: there is no replica here, or it is a follower and the leader is required.
         """
-        if epoch != NO_EPOCH and epoch != self.leader_epoch:
-            self.check_current_leader_epoch(epoch)
+        if NO_EPOCH != epoch < self.leader_epoch:
+            raise errors.FencedLeaderEpochError(
+                f"leader epoch {epoch} of {self.topic_partition} is over, it is {self.leader_epoch}"
+            )
+        if epoch > self.leader_epoch:
+            raise errors.UnknownLeaderEpochError(
+                f"leader epoch {epoch} of {self.topic_partition} is not known here yet, {self.leader_epoch} is"
+            )
         if self.log is None or (require_leader and not self.is_leader):
             role = "leader" if require_leader else "replica"
             raise errors.NotLeaderOrFollowerError(
@@ -623,11 +593,7 @@ class Partition(PartitionIsr):
             NotLeaderOrFollowerError: another broker leads the partition.
             NotEnoughReplicasError: acks=all, and the ISR is smaller than min.insync.replicas.
         """
-        log = self.log
-        if log is None or not self.is_leader:
-            raise errors.NotLeaderOrFollowerError(
-                f"broker {self._manager.broker_id} does not lead {self.topic_partition} in epoch {self.leader_epoch}"
-            )
+        log = self.local_log_with_epoch_or_raise(NO_EPOCH, require_leader=True)
         if required_acks == -1 and len(self.isr) < (needed := self.effective_min_isr()):
             raise errors.NotEnoughReplicasError(
                 f"{self.topic_partition} has in-sync replicas {sorted(self.isr)}, and min.insync.replicas is {needed}"
@@ -774,18 +740,6 @@ class Partition(PartitionIsr):
         return None if best is None else best.broker_id
 
     # --- offset lookups ----------------------------------------------------------------------------------------------
-
-    def last_offset_for_leader_epoch(
-        self, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool
-    ) -> log_types.OffsetAndEpoch | None:
-        """Return the end of ``leader_epoch``, or of the largest one below it; None if neither is known (KIP-320).
-
-        Raises:
-            FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError: see
-                ``local_log_with_epoch_or_raise``.
-        """
-        log = self.local_log_with_epoch_or_raise(current_leader_epoch, require_leader=fetch_only_from_leader)
-        return log.end_offset_for_epoch(leader_epoch)
 
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation_level: int | None, current_leader_epoch: int, *, fetch_only_from_leader: bool

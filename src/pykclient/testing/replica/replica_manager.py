@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -67,7 +67,6 @@ class ReplicaStateChanges:
     _metadata_cache: MetadataCache
     _log_manager: LogManager
     _partitions: dict[TopicPartition, Partition]
-    _topics: dict[UUID, set[TopicPartition]] = field(default_factory=dict)
     #: The controller's epoch, the broker's epoch and the correlation id of the controller's latest request.
     _latest: tuple[int, int, int] = (_NO_EPOCH, _NO_EPOCH, 0)
 
@@ -111,8 +110,7 @@ class ReplicaStateChanges:
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic of which this broker has replicas."""
-        topic = self._topics.get(topic_id)
-        return None if topic is None else next(iter(topic)).topic
+        return next((tp.topic for tp, partition in self._partitions.items() if partition.topic_id == topic_id), None)
 
     # --- LEADER_AND_ISR ----------------------------------------------------------------------------------------------
 
@@ -143,6 +141,7 @@ class ReplicaStateChanges:
         for of_topic in codes.values():
             for topic_partition in failed.keys() & of_topic.keys():
                 of_topic[topic_partition] = failed[topic_partition]
+        self._manager.complete_delayed()
         return LeaderAndIsrResponse(
             topics=[
                 LeaderAndIsrResponse.LeaderAndIsrTopicError(
@@ -182,7 +181,6 @@ class ReplicaStateChanges:
             raise errors.UnknownTopicOrPartitionError(f"broker {self._broker.id} is no replica of {topic_partition}")
         if partition is None:
             partition = self._partitions[topic_partition] = Partition(topic_partition, topic_id, self._manager)
-            self._topics.setdefault(topic_id, set()).add(topic_partition)
         return partition
 
     def _make_leaders(self, leaders: list[tuple[Partition, LeaderAndIsrState]]) -> dict[TopicPartition, int]:
@@ -268,6 +266,7 @@ class ReplicaStateChanges:
                 except errors.BrokerError as error:
                     self._log.debug("STOP_REPLICA of %s is refused: %s", topic_partition, error)
                     codes[topic_partition] = error.code
+        self._manager.complete_delayed()
         return StopReplicaResponse(
             partition_errors=[
                 StopReplicaResponse.StopReplicaPartitionError(
@@ -292,7 +291,8 @@ class ReplicaStateChanges:
             self._resign(topic_partition, leader_epoch)
         if delete:
             if partition is not None:
-                self._forget(partition)
+                del self._partitions[topic_partition]
+                partition.delete()
             self._log_manager.async_delete(topic_partition)
             self._log.info("%s is deleted", topic_partition)
         self._manager.partition_changed(topic_partition)
@@ -302,14 +302,6 @@ class ReplicaStateChanges:
         coordinator = self._manager.coordinators.get(topic_partition.topic)
         if coordinator is not None:
             coordinator.on_resignation(topic_partition.partition, leader_epoch)
-
-    def _forget(self, partition: Partition) -> None:
-        del self._partitions[partition.topic_partition]
-        topic = self._topics[partition.topic_id]
-        topic.discard(partition.topic_partition)
-        if not topic:
-            del self._topics[partition.topic_id]
-        partition.delete()
 
 
 _FIRST_FETCH_WITH_DIVERGING_EPOCH: Final = 12
@@ -847,20 +839,6 @@ class ReplicaManager:
         """
         for broker_id in broker_ids:
             self._delayed_fetches.check_and_complete(broker_id)
-
-    # --- leadership --------------------------------------------------------------------------------------------------
-
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Handle LEADER_AND_ISR: lead, follow, or change the ISR."""
-        response = self.state_changes.become_leader_or_follower(request)
-        self.complete_delayed()
-        return response
-
-    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Handle STOP_REPLICA: stop following, or delete."""
-        response = self.state_changes.stop_replicas(request)
-        self.complete_delayed()
-        return response
 
 
 def failed_partition(
