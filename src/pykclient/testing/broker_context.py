@@ -128,9 +128,7 @@ class BrokerContext:
 
     # --- reaching other brokers --------------------------------------------------------------------------------------
 
-    def new_network_client(
-        self, purpose: str, metadata_updater: MetadataUpdater | None = None
-    ) -> tuple[NetworkClient, MemorySelector]:
+    def new_network_client(self, purpose: str) -> tuple[NetworkClient, MemorySelector]:
         """Return a client for requests to other brokers. The caller drives it; it is closed with the broker."""
         selector = MemorySelector(self._network, self.party)
         client = NetworkClient(
@@ -144,7 +142,7 @@ class BrokerContext:
                 rng=self.rng,
             ),
             selector,
-            metadata_updater or MetadataUpdater(),
+            MetadataUpdater(),
             ApiVersions(),
             self.loop.clock,
             self.log_context,

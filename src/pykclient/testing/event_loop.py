@@ -60,10 +60,10 @@ class EventLoop:
     Thread: loop.
     """
 
-    def __init__(self, clock: Clock, log_context: LogContext | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.failure: BaseException | None = None
-        self._log = (log_context or LogContext()).logger(__name__)
+        self._log = LogContext().logger(__name__)
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._timers: list[tuple[int, int, TimerHandle]] = []  # a heap by due time and number
         self._sweep_at = _SWEEP_FROM

@@ -257,7 +257,6 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
         self._metadata_cache = metadata_cache
         self._queue: deque[NodeToControllerQueueItem] = deque()
         self._active_controller: Node | None = None
-        self._expiry: TimerHandle | None = None
 
     def startup(self) -> None:
         self._metadata_cache.add_listener(self._on_metadata_update)
@@ -266,9 +265,6 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
     def shutdown(self) -> None:
         super().shutdown()
         self._queue.clear()
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
 
     def send_request(
         self,
@@ -287,7 +283,6 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
         if not self._running:
             raise errors.IllegalStateError("a request for the controller was sent while its channel is not open")
         self._queue.append(NodeToControllerQueueItem(self._broker.loop.now_ms, request, on_complete, on_timeout))
-        self._arm_expiry()
         self.wakeup()
 
     def _on_metadata_update(self, topics: Collection[str]) -> None:  # noqa: ARG002 - the listener's signature
@@ -332,7 +327,6 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
         else:
             item.on_complete(response)
         if self._queue:
-            self._arm_expiry()
             self.wakeup()
 
     def _maybe_disconnect_and_update_controller(self) -> None:
@@ -350,18 +344,8 @@ class NodeToControllerChannelManager(InterBrokerSendThread):
         for item in expired:
             if self._running:  # the previous response may have completed the broker's shutdown
                 item.on_timeout()
-
-    def _arm_expiry(self) -> None:
-        if self._expiry is None and self._queue:
-            oldest_ms = min(item.created_ms for item in self._queue)
-            delay_ms = max(1, oldest_ms + self._retry_timeout_ms - self._broker.loop.now_ms)
-            self._expiry = self._broker.call_later(delay_ms, self._on_expiry)
-
-    def _on_expiry(self) -> None:
-        self._expiry = None
-        if self._running:
-            self._expire(self._broker.loop.now_ms)
-            self._arm_expiry()
+        if self._queue and self._running:
+            self._wake_at(min(item.created_ms for item in self._queue) + self._retry_timeout_ms)
 
 
 def contains_error(message: Message | None, code: int) -> bool:

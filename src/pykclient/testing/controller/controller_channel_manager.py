@@ -18,7 +18,6 @@ from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, U
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.controller_context import ControllerContext
 from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE, LeaderIsrAndControllerEpoch, ReplicaAssignment
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.types import Node, TopicPartition
 
@@ -51,14 +50,11 @@ class RequestSendThread(InterBrokerSendThread):
         )
         self._destination = destination
         self._queue: deque[QueueItem] = deque()
-        self._backoff: TimerHandle | None = None
+        self._resting_until_ms = 0
 
     def shutdown(self) -> None:
         super().shutdown()
         self._queue.clear()
-        if self._backoff is not None:
-            self._backoff.cancel()
-            self._backoff = None
 
     @property
     def queue_size(self) -> int:
@@ -70,30 +66,28 @@ class RequestSendThread(InterBrokerSendThread):
         self.wakeup()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        busy = self._unsent or self._network_client.in_flight_request_count() > 0 or self._backoff is not None
-        if not self._queue or busy:
+        if not self._queue or self._unsent or self._network_client.in_flight_request_count() > 0:
+            return ()
+        now_ms = self._broker.loop.now_ms
+        if now_ms < self._resting_until_ms:
+            self._wake_at(self._resting_until_ms)
             return ()
         # It stays at the head of the queue until it is answered.
         request = RequestBuilder(self._queue[0].request)
-        return (
-            RequestAndCompletionHandler(self._broker.loop.now_ms, self._destination, request, self._handle_response),
-        )
+        return (RequestAndCompletionHandler(now_ms, self._destination, request, self._handle_response),)
 
     def _handle_response(self, response: ClientResponse) -> None:
         if response.response_body is None:
             self._log.info(
                 "Controller: broker %d did not accept a request, which is retried: %r", self._destination.id, response
             )
-            self._backoff = self._broker.call_later(_RETRY_BACKOFF_MS, self._end_backoff)
+            self._resting_until_ms = self._broker.loop.now_ms + _RETRY_BACKOFF_MS
+            self.wakeup()
             return
         item = self._queue.popleft()
         item.callback(response.response_body)
         if self._queue:
             self.wakeup()
-
-    def _end_backoff(self) -> None:
-        self._backoff = None
-        self.wakeup()
 
 
 class ControllerChannelManager:

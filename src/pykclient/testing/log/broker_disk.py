@@ -72,13 +72,13 @@ class BrokerDisk:
     full: bool = False
     offline: bool = False
 
-    def directory(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> PartitionDirectory:
+    def directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
         """Return the partition's directory; create it if it does not exist."""
         directory = self.directories.get(topic_partition)
         if directory is None:
             self.check_writable()
             owner = f"{topic_partition} on {self.name}"
-            directory = self.directories[topic_partition] = PartitionDirectory(self, owner, topic_partition, topic_id)
+            directory = self.directories[topic_partition] = PartitionDirectory(self, owner, topic_partition)
         return directory
 
     def delete(self, topic_partition: TopicPartition) -> None:
