@@ -347,6 +347,21 @@ def test_schemas_have_references_and_metadata_and_can_be_deleted(client: SchemaR
     assert client.get_subjects(deleted=True) == ["part"]
 
 
+def test_ids_end_with_the_last_version_that_is_deleted_for_good(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    number = client.register_schema("a", record("x"))
+    assert client.register_schema("b", record("x")) == number
+    client.delete_subject("a", permanent=True)
+    assert SchemaRegistryClient({"url": registry.url}).get_schema(number) == record("x"), "b has it"
+    client.delete_subject("b", permanent=True)
+    with pytest.raises(SchemaRegistryError, match=f"Schema {number} not found"):
+        SchemaRegistryClient({"url": registry.url}).get_schema(number)
+    again = SchemaRegistryClient({"url": registry.url})
+    assert again.register_schema("a", record("x")) > number
+    assert again.get_versions("a") == [1]
+
+
 PART = record("a", name="Part")
 WHOLE = Schema(
     json.dumps({"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}),

@@ -75,16 +75,20 @@ class _Fault:
 
 
 class _RefusedError(Exception):
-    def __init__(self, status: int, code: int, text: str) -> None:
+    """An error of the API: a code, which begins with the HTTP status, and a text."""
+
+    def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
-        self.status = status
         self.code = code
+        self.status = int(str(code)[:3])
 
 
-class _Version(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Version:
     schema: Schema
     schema_id: int
     version: int
+    is_live: bool = True  # not deleted, or else not for good
 
 
 #: How long the compiler of Protobuf may take, in seconds.
@@ -223,9 +227,8 @@ class EmbeddedSchemaRegistry:
         self._clock = clock
         self._lock = threading.Lock()  # guards all of the following
         self._subjects: dict[str, list[_Version]] = {}
-        self._deleted: dict[str, set[int]] = {}
         self._ids: dict[str, int] = {}
-        self._by_id: dict[int, Schema] = {}
+        self._last_id = 0
         self._levels: dict[str | None, dict[str, Any]] = {None: {"compatibility": "BACKWARD"}}
         self._modes: dict[str | None, str] = {None: "READWRITE"}
         self._associations: list[Association] = []
@@ -349,7 +352,7 @@ class EmbeddedSchemaRegistry:
         try:
             made = base64.b64encode(_compiled(body["schema"], imports)).decode()
         except ValueError as error:
-            raise _RefusedError(422, 42201, f"Invalid schema: {error}") from None
+            raise _RefusedError(42201, f"Invalid schema: {error}") from None
         with self._lock:
             self._texts.setdefault(made, body["schema"])
         return {**body, "schema": made}
@@ -385,7 +388,7 @@ class EmbeddedSchemaRegistry:
         handler = _ROOTS.get(path[0])
         found = None if handler is None else handler(self, method, path[1:], query, body)
         if found is None:
-            raise _RefusedError(404, 404, f"HTTP 404 Not Found: {method} {'/'.join(path)}")
+            raise _RefusedError(404, f"HTTP 404 Not Found: {method} {'/'.join(path)}")
         return found
 
     def _schemas(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
@@ -393,36 +396,34 @@ class EmbeddedSchemaRegistry:
             case "GET", ["types"]:
                 return ["JSON", "PROTOBUF", "AVRO"]
             case "GET", ["ids", number]:
-                return self._full(self._by_id.get(int(number)), int(number), f"Schema {number} not found", query)
+                return self._full(lambda row: str(row.schema_id) == number, number, query)
             case "GET", ["guids", guid]:
-                number_of = {_guid(schema): number for number, schema in self._by_id.items()}.get(guid, -1)
-                return self._full(self._by_id.get(number_of), number_of, f"Schema {guid} not found", query)
+                return self._full(lambda row: _guid(row.schema) == guid, guid, query)
             case "GET", ["ids", number, ("subjects" | "versions") as what]:
                 rows = [
                     (subject, row.version)
                     for subject, versions in self._subjects.items()
                     for row in versions
-                    if row.schema_id == int(number) and self._is_live(subject, row.version)
+                    if row.schema_id == int(number) and row.is_live
                 ]
                 if not rows:
-                    raise _RefusedError(404, 40403, f"Schema {number} not found")
+                    raise _RefusedError(40403, f"Schema {number} not found")
                 if what == "subjects":
                     return sorted({subject for subject, _ in rows})
                 return [{"subject": subject, "version": version} for subject, version in rows]
         return None
 
-    def _full(self, schema: Schema | None, number: int, missing: str, query: dict[str, list[str]]) -> Any:
-        if schema is None:
-            raise _RefusedError(404, 40403, missing)
-        return {**self._shown(schema, query), "id": number, "guid": _guid(schema)}
-
-    def _is_live(self, subject: str, version: int) -> bool:
-        return version not in self._deleted.get(subject, ())
+    def _full(self, is_meant: Callable[[_Version], bool], name: str, query: dict[str, list[str]]) -> Any:
+        """Return the schema of the first version that is meant, which may be deleted, but not for good."""
+        for row in (row for rows in self._subjects.values() for row in rows):
+            if is_meant(row):
+                return {**self._shown(row.schema, query), "id": row.schema_id, "guid": _guid(row.schema)}
+        raise _RefusedError(40403, f"Schema {name} not found")
 
     def _versions_of(self, subject: str, deleted: bool = False) -> list[_Version]:
-        rows = [row for row in self._subjects.get(subject, ()) if deleted or self._is_live(subject, row.version)]
+        rows = [row for row in self._subjects.get(subject, ()) if deleted or row.is_live]
         if not rows:
-            raise _RefusedError(404, 40401, f"Subject '{subject}' not found.")
+            raise _RefusedError(40401, f"Subject '{subject}' not found.")
         return rows
 
     def _version(self, subject: str, text: str, deleted: bool) -> _Version:
@@ -432,7 +433,7 @@ class EmbeddedSchemaRegistry:
         for row in rows:
             if str(row.version) == text:
                 return row
-        raise _RefusedError(404, 40402, f"Version {text} not found.")
+        raise _RefusedError(40402, f"Version {text} not found.")
 
     def _registered(self, subject: str, row: _Version, query: dict[str, list[str]]) -> Any:
         made = RegisteredSchema(subject, row.version, row.schema_id, _guid(row.schema), row.schema).to_dict()
@@ -444,17 +445,13 @@ class EmbeddedSchemaRegistry:
             case "GET", []:
                 prefix = query.get("subjectPrefix", [""])[0]
                 names = [name for name in self._subjects if name.startswith(prefix)]
-                return sorted(
-                    name
-                    for name in names
-                    if deleted or any(self._is_live(name, row.version) for row in self._subjects[name])
-                )
+                return sorted(name for name in names if deleted or any(row.is_live for row in self._subjects[name]))
             case "POST", [subject]:
                 given = _checked(body)
                 for row in reversed(self._versions_of(subject, deleted)):
                     if _is_found_by(given, row.schema, normalize):
                         return self._registered(subject, row, query)
-                raise _RefusedError(404, 40403, "Schema not found")
+                raise _RefusedError(40403, "Schema not found")
             case "POST", [subject, "versions"]:
                 return self._register(subject, _checked(body), normalize, query)
             case "GET", [subject, "versions"]:
@@ -472,7 +469,7 @@ class EmbeddedSchemaRegistry:
                     held = row.schema.metadata and row.schema.metadata.properties
                     if held and wanted_pairs.items() <= held.properties.items():
                         return self._registered(subject, row, query)
-                raise _RefusedError(404, 40402, "No version has this metadata.")
+                raise _RefusedError(40402, "No version has this metadata.")
             case "DELETE", [subject]:
                 return self._delete(subject, self._versions_of(subject, _flag(query, "permanent")), query)
             case "DELETE", [subject, "versions", version]:
@@ -483,12 +480,14 @@ class EmbeddedSchemaRegistry:
         for row in rows:
             users = self._referrers(subject, row.version)
             if users:
-                raise _RefusedError(422, 42206, f"Version {row.version} is referenced by schemas {users}.")
-            self._deleted.setdefault(subject, set()).add(row.version)
+                raise _RefusedError(42206, f"Version {row.version} is referenced by schemas {users}.")
+            row.is_live = False
             if _flag(query, "permanent"):
                 self._subjects[subject].remove(row)
         if not self._subjects[subject]:
             del self._subjects[subject]
+        used = {row.schema_id for rows in self._subjects.values() for row in rows}
+        self._ids = {text: number for text, number in self._ids.items() if number in used}
         return [row.version for row in rows]
 
     def _referrers(self, subject: str, version: int) -> list[int]:
@@ -496,14 +495,14 @@ class EmbeddedSchemaRegistry:
             row.schema_id
             for name, rows in self._subjects.items()
             for row in rows
-            if self._is_live(name, row.version)
+            if row.is_live
             and any((ref.subject, ref.version) == (subject, version) for ref in row.schema.references or ())
         ]
 
     def _register(self, subject: str, schema: Schema, normalize: bool, query: dict[str, list[str]]) -> Any:
         if self._mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
-            raise _RefusedError(422, 42205, f"Subject {subject} is in read-only mode")
-        rows = [row for row in self._subjects.get(subject, ()) if self._is_live(subject, row.version)]
+            raise _RefusedError(42205, f"Subject {subject} is in read-only mode")
+        rows = [row for row in self._subjects.get(subject, ()) if row.is_live]
         schema = self._completed(subject, schema, rows[-1].schema if rows else None)
         canonical = _canonical(schema, normalize)
         for row in rows:
@@ -511,15 +510,13 @@ class EmbeddedSchemaRegistry:
                 return self._registered(subject, row, query)
         problems = self._problems(subject, schema, rows)
         if problems:
-            text = "; ".join(problems)
             raise _RefusedError(
                 409,
-                409,
                 f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
-                f"[{text}]",
+                f"[{'; '.join(problems)}]",
             )
-        number = self._ids.setdefault(canonical, len(self._ids) + 1)
-        self._by_id[number] = schema
+        number = self._ids.setdefault(canonical, self._last_id + 1)
+        self._last_id = max(self._last_id, number)
         every = self._subjects.setdefault(subject, [])
         row = _Version(schema, number, every[-1].version + 1 if every else 1)
         every.append(row)
@@ -577,11 +574,11 @@ class EmbeddedSchemaRegistry:
         subject = path[0] if path else None
         if method == "PUT":
             if body.get("compatibility", "NONE") not in _LEVELS:
-                raise _RefusedError(422, 42203, "Invalid compatibility level. Valid values are " + ", ".join(_LEVELS))
+                raise _RefusedError(42203, "Invalid compatibility level. Valid values are " + ", ".join(_LEVELS))
             self._levels[subject] = {**self._levels.get(subject, {}), **body}
             return body
         if subject is not None and subject not in self._levels and not _flag(query, "defaultToGlobal"):
-            raise _RefusedError(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+            raise _RefusedError(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
         held = dict(self._levels.get(subject) or self._levels[None])
         if method == "DELETE" and subject is not None:
             del self._levels[subject]
@@ -599,7 +596,7 @@ class EmbeddedSchemaRegistry:
         if method == "PUT":
             self._modes[subject] = body["mode"]
         elif subject is not None and subject not in self._modes and not _flag(query, "defaultToGlobal"):
-            raise _RefusedError(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+            raise _RefusedError(40409, f"Subject '{subject}' does not have subject-level mode configured")
         held = self._mode_of(subject)
         if method == "DELETE" and subject is not None:
             del self._modes[subject]
@@ -617,7 +614,7 @@ class EmbeddedSchemaRegistry:
                 asked = AssociationCreateOrUpdateRequest.from_dict(body)
                 for one in asked.associations or ():
                     if one.subject is None:
-                        raise _RefusedError(422, 42212, "an association needs a subject")
+                        raise _RefusedError(42212, "an association needs a subject")
                     if one.schema is not None:
                         self._register(one.subject, _checked(one.schema.to_dict()), bool(one.normalize), query)
                     row = Association(
@@ -653,29 +650,29 @@ class EmbeddedSchemaRegistry:
             case "POST", ["v1", "keks"]:
                 kek = Kek.from_dict({**body, "ts": now_ms})
                 if not (kek.name and kek.kms_type and kek.kms_key_id):
-                    raise _RefusedError(422, 42272, "A KEK needs name, kmsType and kmsKeyId")
+                    raise _RefusedError(42272, "A KEK needs name, kmsType and kmsKeyId")
                 if kek.shared:
-                    raise _RefusedError(422, 42272, "Shared keys need a key management service, which this has not")
+                    raise _RefusedError(42272, "Shared keys need a key management service, which this has not")
                 if self._keks.setdefault(KekId(kek.name, False, context), kek) is not kek:
-                    raise _RefusedError(409, 40972, f"Key '{kek.name}' already exists")
+                    raise _RefusedError(40972, f"Key '{kek.name}' already exists")
                 return kek.to_dict()
             case "GET" | "DELETE", ["v1", "keks", name]:
                 kek = self._kek(name, context)
                 if method == "DELETE":
                     if any(place.kek_name == name for place in self._deks):
-                        raise _RefusedError(422, 42273, f"Key '{name}' has data encryption keys")
+                        raise _RefusedError(42273, f"Key '{name}' has data encryption keys")
                     del self._keks[KekId(name, False, context)]
                 return kek.to_dict()
             case _, ["v1", "keks", name, "deks", *rest]:
                 if not any(place.name == name for place in self._keks):
-                    raise _RefusedError(404, 40470, f"Key '{name}' not found")
+                    raise _RefusedError(40470, f"Key '{name}' not found")
                 return self._dek(method, name, rest, query, body, now_ms)
         return None
 
     def _kek(self, name: str, context: str | None) -> Kek:
         found = self._keks.get(KekId(name, False, context))
         if found is None:
-            raise _RefusedError(404, 40470, f"Key '{name}' not found")
+            raise _RefusedError(40470, f"Key '{name}' not found")
         return found
 
     def _dek(self, method: str, name: str, path: list[str], query: dict[str, list[str]], body: Any, now_ms: int) -> Any:
@@ -683,10 +680,10 @@ class EmbeddedSchemaRegistry:
             dek = Dek.from_dict({"version": 1, "algorithm": "AES256_GCM", **body, "kekName": name, "ts": now_ms})
             dek.subject = path[0] if path else dek.subject
             if dek.subject is None or dek.version is None or dek.algorithm is None or not dek.encrypted_key_material:
-                raise _RefusedError(422, 42272, "A DEK needs a subject and encryptedKeyMaterial")
+                raise _RefusedError(42272, "A DEK needs a subject and encryptedKeyMaterial")
             place = DekId(name, dek.subject, dek.version, dek.algorithm)
             if self._deks.setdefault(place, dek) is not dek:
-                raise _RefusedError(409, 40972, f"Key {place.subject!r}, version {place.version}, already exists")
+                raise _RefusedError(40972, f"Key {place.subject!r}, version {place.version}, already exists")
             return dek.to_dict()
         if not path:
             return sorted({place.subject for place in self._deks if place.kek_name == name})
@@ -701,7 +698,7 @@ class EmbeddedSchemaRegistry:
         if path[1:] == ["versions"] and held and method == "GET":
             return sorted(held)
         if number not in held:
-            raise _RefusedError(404, 40470, f"Key {path[0]!r}, version {wanted}, not found")
+            raise _RefusedError(40470, f"Key {path[0]!r}, version {wanted}, not found")
         if method == "DELETE":
             del self._deks[DekId(name, path[0], number, algorithm)]
         return held[number].to_dict()
@@ -753,7 +750,7 @@ def _checked(body: Any) -> Schema:
         else:
             raise ValueError(f"the type {schema.schema_type} is unknown")
     except ValueError as error:
-        raise _RefusedError(422, 42201, f"Invalid schema: {error}") from None
+        raise _RefusedError(42201, f"Invalid schema: {error}") from None
     return schema
 
 
