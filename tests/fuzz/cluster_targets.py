@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from pykclient.consumer.partition_assignors import (
     Subscription,
 )
 from pykclient.consumer.sticky_assignor import CooperativeStickyAssignor, StickyAssignor, serialize_member_data
-from pykclient.errors import CorruptRecordError, RemoteProtocolError
+from pykclient.errors import CorruptRecordError, RemoteProtocolError, UnsupportedVersionError
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.headers import encode_request, parse_request_header
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
@@ -116,9 +117,11 @@ def run_coordinator_records(data: bytes) -> None:
     groups = group_metadata_manager._LoadedGroups(0)
     transactions: dict[str, Any] = {}
     for each in MemoryRecords(batch).batches():
-        outcome(lambda b=each: groups.add(b), CorruptRecordError)  # type: ignore[misc]
-        transaction_state_manager._add(transactions, each.records())
-    for group in (*groups.groups.values(), *groups.consumer_groups.values(), *transactions.values()):
+        for record in each.records():
+            for apply in (groups.apply, partial(transaction_state_manager._apply, transactions)):
+                refusals = CorruptRecordError, RemoteProtocolError, UnsupportedVersionError
+                outcome(partial(apply, each, record), *refusals)
+    for group in (*groups.groups.values(), *transactions.values()):
         repr(group)
 
 

@@ -6,14 +6,17 @@ Java: CoordinatorLoader, CoordinatorPartitionWriter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from pykclient import errors
+from pykclient.protocol.message import DataMessage
 from pykclient.protocol.messages.produce import ProduceResponse
+from pykclient.protocol.wire import Writer
 from pykclient.record.memory_records import AnyRecordBatch, MemoryRecords
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
+from pykclient.record.record_batch import Record
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.log.log_types import AppendOrigin, FetchIsolation, ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
@@ -65,36 +68,95 @@ KeyValue = tuple[bytes, bytes | None]
 #: Called with an error code and, if that is 0, the offset of the first record.
 AppendCallback = Callable[[int, int], None]
 
+State = TypeVar("State")
 
-@dataclass(eq=False, repr=False)
-class CoordinatorLog:
-    """The partitions of a coordinator's topic: appends to them, and loading them after an election.
 
-    A new leader reads its partition from the start. Until it is done, the partition is *loading*. Each election or
-    resignation has a leader epoch; one that arrives after a later one has no effect.
+def versioned(number: int, message: DataMessage, version: int = 0) -> bytes:
+    """Return a key, which begins with the number of its type, or a value, which begins with that of its version."""
+    w = Writer()
+    w.int16(number)
+    message.write(w, version)
+    return w.getvalue()
+
+
+class CoordinatorLog(Generic[State]):
+    """The partitions of a coordinator's topic: appends to them, loading them after an election, and what was loaded.
+
+    A new leader reads its partition from the start, and adds up its records to a ``State``. Until it is done, the
+    partition is *loading*. Each election or resignation has a leader epoch; one that arrives after a later one has no
+    effect.
+
+    ``apply`` changes a state by a record of a batch. It may raise RemoteProtocolError or UnsupportedVersionError: a
+    record from another release or a foreign writer is no reason to lose all others.
 
     Thread: loop
     """
 
-    _broker: BrokerContext
-    _replica_manager: ReplicaManager
-    _metadata_cache: MetadataCache
-    _topic: str
-    _partition_count: int
-    _append_timeout_ms: int
-    _loading: dict[int, int] = field(default_factory=dict)
-    _epochs: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._log = self._broker.log_context.logger(__name__)
+    def __init__(
+        self,
+        broker: BrokerContext,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        topic: str,
+        partition_count: int,
+        append_timeout_ms: int,
+        apply: Callable[[State, AnyRecordBatch, Record], None],
+    ) -> None:
+        self._broker = broker
+        self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
+        self._log = broker.log_context.logger(__name__)
+        self.topic = topic
+        self._partition_count = partition_count
+        self._append_timeout_ms = append_timeout_ms
+        self._apply = apply
+        #: True while the coordinator accepts requests.
+        self.active = False
+        #: The states of the partitions that this broker leads and has loaded.
+        self.loaded: dict[int, State] = {}
+        #: The latest known leader epoch of each partition.
+        self.epochs: dict[int, int] = {}
+        self._loading: dict[int, int] = {}
+        self._repeated: set[Callable[[], None]] = set()
 
     def partition_for(self, key: str) -> int:
         """Return the partition that stores a key, such as a group id."""
-        count = self._metadata_cache.num_partitions(self._topic)
+        count = self._metadata_cache.num_partitions(self.topic)
         if count is not None:
             # Remembered for unloading after the topic is deleted.
             self._partition_count = count
         return partition_for(key, self._partition_count)
+
+    def topic_partition_for(self, key: str) -> TopicPartition:
+        """Return the partition that stores a key, with its topic."""
+        return TopicPartition(self.topic, self.partition_for(key))
+
+    def state_for(self, key: str) -> State:
+        """Return the state of the partition that stores a key.
+
+        Raises:
+            CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError: this broker does not
+                coordinate it, or not yet.
+        """
+        partition = self.partition_for(key)
+        self._validate_ready(repr(key), partition in self._loading)
+        if partition not in self.loaded:
+            raise errors.NotCoordinatorError(f"broker {self._broker.id} does not coordinate {key!r}")
+        return self.loaded[partition]
+
+    def validate_all_loaded(self) -> None:
+        """Check that no partition is being loaded.
+
+        Raises:
+            CoordinatorNotAvailableError, CoordinatorLoadInProgressError: the coordinator is not ready.
+        """
+        self._validate_ready(self.topic, self.is_any_loading)
+
+    def _validate_ready(self, what: str, is_loading: bool) -> None:
+        if not self.active:
+            raise errors.CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
+        if is_loading:
+            raise errors.CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {what}")
 
     # --- appends
 
@@ -105,7 +167,7 @@ class CoordinatorLog:
             CoordinatorNotAvailableError: too few replicas are in sync, or the topic is not known.
             NotCoordinatorError: another broker leads it, or the disk is offline.
         """
-        tp = TopicPartition(self._topic, partition)
+        tp = TopicPartition(self.topic, partition)
         try:
             self._replica_manager.get_partition_or_raise(tp).validate_appendable(-1)
         except errors.BrokerError as error:
@@ -132,7 +194,7 @@ class CoordinatorLog:
             builder.set_producer_state(producer.producer_id, producer.epoch, _BASE_SEQUENCE, True)
         for key, value in records:
             builder.append(now_ms, key, value)
-        tp = TopicPartition(self._topic, partition)
+        tp = TopicPartition(self.topic, partition)
 
         def appended(responses: dict[TopicPartition, ProduceResponse.PartitionProduceResponse]) -> None:
             response = responses[tp]
@@ -152,58 +214,56 @@ class CoordinatorLog:
 
     # --- loading
 
+    def repeat(self, work: Callable[[], None], interval_ms: int) -> None:
+        """Do ``work`` at intervals, as long as this broker leads any partition. Repeated calls have no effect."""
+
+        def run() -> None:
+            self._repeated.discard(work)
+            if self.active and (self.loaded or self._loading):
+                work()
+                self.repeat(work, interval_ms)
+
+        if work not in self._repeated:
+            self._repeated.add(work)
+            self._broker.call_later(interval_ms, run)
+
     @property
     def is_any_loading(self) -> bool:
         """True while a partition is being loaded."""
         return bool(self._loading)
 
-    def is_loading(self, partition: int) -> bool:
-        """Return whether a partition is being loaded."""
-        return partition in self._loading
+    def load(self, partition: int, epoch: int, state: State, then: Callable[[], None]) -> None:
+        """Read a partition that this broker leads from leader epoch ``epoch`` on, unless a later epoch is known.
 
-    def load(self, partition: int, epoch: int, add: Callable[[AnyRecordBatch], None], then: Callable[[], None]) -> bool:
-        """Read a partition that this broker leads from leader epoch ``epoch`` on.
-
-        ``add`` is called for each batch, and ``then`` at the end of the log, unless the broker resigns before.
-        Return False, and read nothing, if a later epoch is known.
+        ``state`` is empty. At the end of the log it is complete, and ``then`` is called, unless the broker resigns
+        before.
         """
-        if not self._update_epoch(partition, epoch):
-            return False
-        self._loading[partition] = epoch
-        self._broker.call_soon(self._load_step, partition, epoch, None, add, then)
-        return True
+        if self.unload(partition, epoch):
+            self._loading[partition] = epoch
+            self._broker.call_soon(self._load_step, partition, epoch, None, state, then)
 
-    def unload(self, partition: int, epoch: int | None) -> bool:
-        """Stop loading a partition that another broker leads from ``epoch`` on, or that was deleted (None).
+    def unload(self, partition: int, epoch: int) -> bool:
+        """Forget a partition that another broker leads from ``epoch`` on, or that was deleted (negative).
 
         Return False, and do nothing, if a later epoch is known.
         """
-        if epoch is None:
+        if epoch < 0:
             # The topic is deleted; a new one would start with epoch 0 again.
-            self._epochs.pop(partition, None)
-        elif not self._update_epoch(partition, epoch):
+            self.epochs.pop(partition, None)
+        elif epoch < self.epochs.get(partition, -1):
             return False
+        else:
+            self.epochs[partition] = epoch
         self._loading.pop(partition, None)
-        return True
-
-    def _update_epoch(self, partition: int, epoch: int) -> bool:
-        """Store a leader epoch; return False if a later one is known."""
-        if epoch < self._epochs.get(partition, -1):
-            return False
-        self._epochs[partition] = epoch
+        self.loaded.pop(partition, None)
         return True
 
     def _load_step(
-        self,
-        partition: int,
-        epoch: int,
-        offset: int | None,
-        add: Callable[[AnyRecordBatch], None],
-        then: Callable[[], None],
+        self, partition: int, epoch: int, offset: int | None, state: State, then: Callable[[], None]
     ) -> None:
         if self._loading.get(partition) != epoch:
             return  # no longer the leader
-        tp = TopicPartition(self._topic, partition)
+        tp = TopicPartition(self.topic, partition)
         replica = self._replica_manager.partition(tp)
         log = None if replica is None else replica.log
         if log is None:
@@ -214,13 +274,20 @@ class CoordinatorLog:
                 data = log.read(start, _LOAD_STEP_BYTES, FetchIsolation.LOG_END, min_one_message=True)
                 for view in data.records:
                     for batch in MemoryRecords(view).batches():
-                        add(batch)
+                        self._add(state, batch)
             except (errors.OffsetOutOfRangeError, errors.KafkaStorageError, errors.CorruptRecordError) as error:
                 self._log.error("Could not load the rest of %s from offset %d: %s", tp, start, error)
             else:
                 # Compaction can leave a log without records before its end, so the end alone does not tell.
                 if start < data.next_offset < log.log_end_offset:
-                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, add, then)
+                    self._broker.call_soon(self._load_step, partition, epoch, data.next_offset, state, then)
                     return
         del self._loading[partition]
+        self.loaded[partition] = state
         then()
+
+    def _add(self, state: State, batch: AnyRecordBatch) -> None:
+        for record in batch.records():
+            if record.key is not None:
+                with suppress(errors.RemoteProtocolError, errors.UnsupportedVersionError):
+                    self._apply(state, batch, record)

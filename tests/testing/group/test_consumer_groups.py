@@ -51,7 +51,7 @@ class Coordinator(Groups):
             ]
         reply: Reply[ConsumerGroupHeartbeatResponse] = Reply()
         try:
-            self.coordinator.consumer_group_heartbeat(body, "client", "/host", reply)
+            self.coordinator.modern_heartbeat(body, "client", "/host", reply)
         except BrokerError as error:
             reply(ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
         return reply

@@ -11,7 +11,7 @@ from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerP
 from pykclient.protocol.wire import Writer
 from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing.config import BrokerConfig
-from pykclient.testing.group.group_metadata import EMPTY, STABLE
+from pykclient.testing.group.group_metadata import EMPTY, STABLE, GroupMetadata
 from pykclient.types import TopicPartition
 from tests.testing.group.harness import GROUP, TP, Groups, Reply
 
@@ -162,7 +162,7 @@ def test_resignation_fails_waiting_requests() -> None:
     assert code(commit) == NOT_COORDINATOR
     assert stable.value == (NOT_COORDINATOR, {})
     with pytest.raises(BrokerError, match="does not coordinate"):
-        old.coordinator.describe_group(GROUP)
+        old.coordinator.describe_group(GroupMetadata, GROUP)
 
 
 def test_resignation_fails_a_waiting_sync() -> None:

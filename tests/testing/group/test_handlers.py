@@ -86,6 +86,7 @@ class Apis:
             broker, broker.replica_manager, broker.metadata_cache, cast(Any, self)
         )
         broker.transaction_coordinator.startup()
+        broker.share_coordinator = None
         cache = broker.metadata_cache
         cache.topic_id = lambda name: cache.topics.get(name, UUID(int=0))
         cache.topic_name = {id: name for name, id in cache.topics.items()}.get

@@ -12,6 +12,7 @@ from pykclient.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -61,7 +62,7 @@ class ShareHarness(ClusterHarness):
     @property
     def share_coordinator(self) -> int:
         """The broker that has the share partition's state."""
-        number = self.broker(self.leader).share_coordinator.partition_for(self.key.coordinator_key)
+        number = self.broker(self.leader).share_coordinator.storage.partition_for(self.key.coordinator_key)
         return self.state("__share_group_state", number).leader
 
     @property
@@ -72,7 +73,8 @@ class ShareHarness(ClusterHarness):
         """Return the share partition's state in its share coordinator."""
         found: list[ShareState | None] = []
         coordinator = self.broker(self.share_coordinator).share_coordinator
-        coordinator.read_state(self.key, -1, lambda error, state: found.append(state))
+        asked = ReadShareGroupStateRequest.PartitionData(leader_epoch=-1)
+        coordinator.read_state(self.key, asked, lambda error, state: found.append(state))
         self.run_until(lambda: found, "the state was read")
         assert found[0] is not None
         return found[0]

@@ -43,8 +43,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the leader epoch is not checked",
         _COORDINATOR,
-        "        if leader_epoch != NO_EPOCH and leader_epoch < entry.state.leader_epoch:\n",
-        "        if False:\n",
+        "    if leader_epoch != NO_EPOCH and leader_epoch < entry.state.leader_epoch:\n",
+        "    if False:\n",
     ),
     Mutant(
         "the state epoch is not checked",
@@ -85,7 +85,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a record is acknowledged again after that is written",
         _PARTITION,
-        '        raise InvalidRecordStateError(f"The {what} cannot be acknowledged. The {what} is not acquired.")\n',
+        '        raise errors.InvalidRecordStateError(f"The {what} cannot be acknowledged. '
+        'The {what} is not acquired.")\n',
         "        return\n",
     ),
     Mutant(

@@ -15,15 +15,18 @@ from pykclient.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
 )
+from pykclient.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykclient.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykclient.testing.group.modern_groups import ShareGroup
 from pykclient.testing.replica.partition import Partition
 from pykclient.testing.share.in_flight_records import (
     RecordState,
     SharePartitionState,
     ShareState,
-    ShareUpdate,
     StateBatch,
 )
 from pykclient.types import TopicPartition
@@ -216,11 +219,11 @@ def test_altered_offsets_apply_to_the_next_session(cluster: ShareHarness) -> Non
 def test_member_without_heartbeats_is_removed(cluster: ShareHarness) -> None:
     coordinator = cluster.broker(cluster.group_coordinator).group_coordinator
     cluster.run_for(46_000)
-    assert coordinator.describe_share_group(GROUP).members == {}
+    assert coordinator.describe_group(ShareGroup, GROUP).members == {}
 
 
 def test_group_changes_once_the_log_takes_the_change(cluster: ShareHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = cluster.broker(cluster.group_coordinator).group_coordinator.describe_share_group(GROUP)
+    group = cluster.broker(cluster.group_coordinator).group_coordinator.describe_group(ShareGroup, GROUP)
     epoch = group.group_epoch
     with monkeypatch.context() as patched:
         patched.setattr(Partition, "effective_min_isr", lambda _: 99)
@@ -311,12 +314,19 @@ def test_former_leader_writes_nothing(cluster: ShareHarness) -> None:
     coordinator = cluster.broker(cluster.share_coordinator).share_coordinator
     errors: list[object] = []
     state = cluster.stored()
-    coordinator.read_state(cluster.key, state.leader_epoch + 5, lambda error, _: errors.append(error))
+    asked = ReadShareGroupStateRequest.PartitionData(leader_epoch=state.leader_epoch + 5)
+    coordinator.read_state(cluster.key, asked, lambda error, _: errors.append(error))
     cluster.run_until(lambda: errors, "the state was read by a new leader")
     assert errors == [None]
     assert cluster.acknowledge((0, 0, [ACCEPT])) == 6  # NOT_LEADER_OR_FOLLOWER
     assert cluster.stored().batches == []
-    update = ShareUpdate(state.state_epoch - 1, -1, 0, 1, [StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1)])
+    update = WriteShareGroupStateRequest.PartitionData(
+        state_epoch=state.state_epoch - 1,
+        leader_epoch=-1,
+        start_offset=0,
+        delivery_complete_count=1,
+        state_batches=[WriteShareGroupStateRequest.StateBatch(delivery_state=2, delivery_count=1)],
+    )
     coordinator.write_state(cluster.key, update, errors.append)
     cluster.run_for()
     assert getattr(errors[-1], "code", 0) == 124  # FENCED_STATE_EPOCH
@@ -334,7 +344,7 @@ def test_resigning_leader_forgets_its_members(cluster: ShareHarness) -> None:
 
 
 def test_a_new_group_coordinator_knows_members_and_assignment(cluster: ShareHarness) -> None:
-    before = cluster.broker(cluster.group_coordinator).group_coordinator.describe_share_group(GROUP)
+    before = cluster.broker(cluster.group_coordinator).group_coordinator.describe_group(ShareGroup, GROUP)
     cluster.broker(cluster.group_coordinator).kill()
     cluster.run_for(3_000)
     answers = []
@@ -351,7 +361,7 @@ def test_a_new_group_coordinator_knows_members_and_assignment(cluster: ShareHarn
 def state_log(cluster: ShareHarness) -> tuple[int, int]:
     """Return where the log of the share partition's state begins and ends."""
     coordinator = cluster.broker(cluster.share_coordinator)
-    number = coordinator.share_coordinator.partition_for(cluster.key.coordinator_key)
+    number = coordinator.share_coordinator.storage.partition_for(cluster.key.coordinator_key)
     replica = coordinator.replica_manager.partition(TopicPartition("__share_group_state", number))
     assert replica is not None
     assert replica.log is not None
@@ -392,7 +402,7 @@ def test_records_before_the_last_snapshots_are_deleted(pruning: ShareHarness) ->
     assert stored.start_offset + stored.delivery_complete_count == 12
     coordinator = pruning.broker(1).share_coordinator
     coordinator.on_election(0, 100)  # reads what the log still has
-    pruning.run_until(lambda: 0 in coordinator._loaded, "the state is loaded")
+    pruning.run_until(lambda: 0 in coordinator.storage.loaded, "the state is loaded")
     assert pruning.stored() == stored
 
 
@@ -401,7 +411,8 @@ def test_idle_share_partition_does_not_keep_old_records(pruning: ShareHarness) -
     coordinator = pruning.broker(1).share_coordinator
     errors: list[object] = []
     resting = pruning.key._replace(group_id="resting")
-    coordinator.initialize_state(resting, 1, 5, errors.append)
+    initial = InitializeShareGroupStateRequest.PartitionData(state_epoch=1, start_offset=5)
+    coordinator.initialize_state(resting, initial, errors.append)
     pruning.run_until(lambda: errors == [None], "the state is there")
     work(pruning, 12)
     pruning.run_for(1_500)
@@ -414,7 +425,8 @@ def test_idle_share_partition_does_not_keep_old_records(pruning: ShareHarness) -
     pruning.run_for(20_000)
     assert state_log(pruning)[1] - end <= 2
     found: list[ShareState | None] = []
-    coordinator.read_state(resting, -1, lambda _, state: found.append(state))
+    asked = ReadShareGroupStateRequest.PartitionData(leader_epoch=-1)
+    coordinator.read_state(resting, asked, lambda _, state: found.append(state))
     pruning.run_until(lambda: found, "the state was read")
     assert found[0] is not None
     assert found[0].start_offset == 5

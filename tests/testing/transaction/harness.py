@@ -132,7 +132,7 @@ class TransactionHarness(ClusterHarness):
             if leader is None or self.cluster.brokers[leader].paused:
                 return False
             coordinator = self.broker(leader).transaction_coordinator
-            if coordinator.is_loading:
+            if coordinator.storage.is_any_loading:
                 return False
             return any(
                 metadata.transactional_id == transactional_id and metadata.state.name == state

@@ -9,13 +9,7 @@ import pytest
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.testing.coordinator_log import partition_for
 from pykclient.testing.transaction import transaction_state_manager as transaction_log
-from pykclient.testing.transaction.transaction_metadata import (
-    COMPLETE_COMMIT,
-    EMPTY,
-    ONGOING,
-    PREPARE_COMMIT,
-    TxnTransitMetadata,
-)
+from pykclient.testing.transaction.transaction_metadata import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from pykclient.types import TopicPartition
 from tests.support.any_kafka import AnyKafka
 from tests.testing.transaction.conversation import ANSWERS, COMMIT, ROUNDS, TransactionConversation, converse
@@ -50,21 +44,8 @@ def test_records_equal_kafkas(any_kafka: AnyKafka) -> None:
         assert transaction_log.read_key(record.key) == conversation.txn
         metadata = transaction_log.read_value(conversation.txn, record.value)
         found.append((metadata.state, metadata.producer_epoch, len(metadata.topic_partitions)))
-        written = TxnTransitMetadata(
-            metadata.producer_id,
-            metadata.prev_producer_id,
-            metadata.next_producer_id,
-            metadata.producer_epoch,
-            metadata.last_producer_epoch,
-            metadata.txn_timeout_ms,
-            metadata.state,
-            frozenset(metadata.topic_partitions),
-            metadata.txn_start_ms,
-            metadata.txn_last_update_ms,
-            metadata.client_transaction_version,
-        )
         if len(metadata.topic_partitions) < 2:  # the order of partitions is that of a set
-            assert transaction_log.value_to_bytes(written, transaction_version=2) == record.value
+            assert transaction_log.value_to_bytes(metadata, transaction_version=2) == record.value
     assert found == [
         (EMPTY, 0, 0),
         (ONGOING, 0, 1),

@@ -162,24 +162,8 @@ def test_expired_id_is_never_completed() -> None:
 def test_records_are_read_as_they_were_written(state: TransactionState, version: int) -> None:
     one = metadata(state, prev_producer_id=999, next_producer_id=2000, txn_start_ms=7, client_transaction_version=2)
     one.state = ONGOING if state is DEAD else state
-    transit = (
-        metadata(EMPTY)
-        .prepare_increment_producer_epoch(1, None, 2)
-        ._replace(
-            state=one.state,
-            producer_id=1000,
-            prev_producer_id=999,
-            next_producer_id=2000,
-            producer_epoch=3,
-            txn_timeout_ms=60_000,
-            topic_partitions=frozenset(one.topic_partitions),
-            txn_start_ms=7,
-            txn_last_update_ms=5,
-            client_transaction_version=2,
-        )
-    )
     assert transaction_log.read_key(transaction_log.key_to_bytes("txn")) == "txn"
-    value = transaction_log.value_to_bytes(transit, version)
+    value = transaction_log.value_to_bytes(one, version)
     assert value[:2] == (b"\x00\x01" if version else b"\x00\x00")
     found = transaction_log.read_value("txn", value)
     for name in ("state", "producer_id", "producer_epoch", "txn_timeout_ms", "txn_start_ms", "txn_last_update_ms"):

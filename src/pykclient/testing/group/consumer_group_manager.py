@@ -7,23 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
-from pykclient.errors import (
-    BrokerError,
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    InvalidRegularExpressionError,
-    InvalidRequestError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    RemoteProtocolError,
-    UnknownMemberIdError,
-    UnsupportedAssignorError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -47,12 +35,15 @@ from pykclient.testing.group.group_metadata import (
 from pykclient.testing.group.group_metadata_manager import (
     GroupMetadataManager,
     ModernGroupManager,
+    heartbeat_response,
+    ignore,
     validate_names,
     when_written,
 )
 from pykclient.testing.group.group_rebalance import REQUIRES_KNOWN_MEMBER_ID, GroupRebalance, JoinAttempt, leave_each
-from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS, topics_of
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS as RECORDS
 from pykclient.testing.group.modern_groups import (
+    LEAVE_EPOCH,
     LEFT_STATIC_EPOCH,
     MEMBER_STABLE as STABLE,
     UNRELEASED_PARTITIONS,
@@ -65,8 +56,6 @@ from pykclient.testing.group.modern_groups import (
 )
 from pykclient.testing.group.server_assignors import ASSIGNORS
 from pykclient.testing.metadata_cache import MetadataCache
-
-_LEAVE_EPOCH = -1
 
 #: Called with the response, when all that it tells is in the log.
 HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
@@ -101,7 +90,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
     ) -> None:
         """Handle ConsumerGroupHeartbeat."""
         if not self._broker.features.group_version:
-            raise UnsupportedVersionError("the feature group.version is at level 0, which has no consumer groups")
+            raise errors.UnsupportedVersionError(
+                "the feature group.version is at level 0, which has no consumer groups"
+            )
         if body.member_epoch < 0:
             self._leave(body, respond)
             return
@@ -114,7 +105,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         member = self._member(group, body, reported, records)
         current = member.current
         with self._manager.all_or_nothing(group, records):
-            is_changed = self._update(group, member, body, client_id, client_host, records)
+            is_changed = self.update(group, member, partial(member.update, body, client_id, client_host), records)
+            if member.subscribed_topic_regex and member.subscribed_topic_regex not in group.regexes:
+                group.is_metadata_stale = True
             self.refresh(group, is_changed, records)
             self.reconcile(group, member, reported, records)
             # Also a heartbeat whose effect is undone shows that the member lives.
@@ -125,15 +118,8 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         is_full = body.member_epoch == 0 or (
             body.rebalance_timeout_ms != -1 and body.subscribed_topic_names is not None and reported is not None
         )
-        assigned = member.current.assigned
-        response = ConsumerGroupHeartbeatResponse(
-            member_id=member.member_id,
-            member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self._interval_ms,
-        )
-        if is_full or assigned != current.assigned:
-            topics = topics_of(ConsumerGroupHeartbeatResponse.TopicPartitions, assigned)
-            response.assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=topics)
+        with_assignment = is_full or member.current.assigned != current.assigned
+        response = heartbeat_response(ConsumerGroupHeartbeatResponse, member, self._interval_ms, with_assignment)
         self._manager.write(group, records, when_written(respond, response))
 
     def validate(self, body: ConsumerGroupHeartbeatRequest) -> None:
@@ -145,36 +131,38 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         validate_names(GroupId=body.group_id, InstanceId=body.instance_id, RackId=body.rack_id, MemberId=body.member_id)
         if body.member_epoch == 0:
             if body.rebalance_timeout_ms == -1:
-                raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
+                raise errors.InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
             if body.topic_partitions is None or body.topic_partitions:
-                raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
+                raise errors.InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
             if body.subscribed_topic_names is None and body.subscribed_topic_regex is None:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
                 )
         elif body.member_epoch == LEFT_STATIC_EPOCH:
             if body.instance_id is None:
-                raise InvalidRequestError("InstanceId can't be null.")
-        elif body.member_epoch < _LEAVE_EPOCH:
-            raise InvalidRequestError(f"MemberEpoch is {body.member_epoch}, but must be greater than or equal to -2.")
+                raise errors.InvalidRequestError("InstanceId can't be null.")
+        elif body.member_epoch < LEAVE_EPOCH:
+            raise errors.InvalidRequestError(
+                f"MemberEpoch is {body.member_epoch}, but must be greater than or equal to -2."
+            )
         if body.server_assignor is not None and body.server_assignor not in ASSIGNORS:
-            raise UnsupportedAssignorError(
+            raise errors.UnsupportedAssignorError(
                 f"ServerAssignor {body.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}."
             )
         if body.subscribed_topic_regex:
             try:
                 re.compile(body.subscribed_topic_regex)
             except re.error as error:
-                raise InvalidRegularExpressionError(
+                raise errors.InvalidRegularExpressionError(
                     f"SubscribedTopicRegex `{body.subscribed_topic_regex}` is not a valid regular expression: {error}."
                 ) from error
 
     def _group(self, group_id: str, *, may_create: bool) -> ConsumerGroup:
-        group = self._manager.consumer_group(group_id, may_create=may_create)
+        group = self._manager.group_of(ConsumerGroup, group_id, may_create=may_create)
         if group is None and may_create:
             group = self._upgrade(group_id)
         if group is None:
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+            raise errors.GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return group
 
     def _member(
@@ -227,30 +215,11 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         self._log.info("%r: %r joins", group, member)
         return member
 
-    def _update(
-        self,
-        group: ConsumerGroup,
-        member: ConsumerGroupMember,
-        body: ConsumerGroupHeartbeatRequest,
-        client_id: str,
-        client_host: str,
-        records: list[KeyValue],
-    ) -> bool:
-        """Apply the fields of a heartbeat; return whether the subscription has changed."""
-        before, topics = RECORDS.member_record(group.group_id, member), (member.topic_names, member.topic_regex)
-        is_new = member.member_id not in group.targets
-        member.update(body, client_id, client_host)
-        if (record := RECORDS.member_record(group.group_id, member)) != before:
-            records.append(record)
-        if member.topic_regex and member.topic_regex not in group.regexes:
-            group.is_metadata_stale = True
-        return is_new or (member.topic_names, member.topic_regex) != topics
-
     # --- epochs and assignments
 
     def _match(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
         """Match the members' regular expressions with the topics that there are."""
-        wanted = {member.topic_regex for member in group.members.values() if member.topic_regex}
+        wanted = {member.subscribed_topic_regex for member in group.members.values() if member.subscribed_topic_regex}
         group.regexes = {regex: topics for regex, topics in group.regexes.items() if regex in wanted}
         topics = self._metadata_cache.all_topics()
         for regex in sorted(wanted):
@@ -310,7 +279,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         response = ConsumerGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
         written = when_written(respond, response)
         member = group.member(body.member_id, body.instance_id)
-        if body.instance_id is None or body.member_epoch == _LEAVE_EPOCH:
+        if body.instance_id is None or body.member_epoch == LEAVE_EPOCH:
             self.remove(group, member, "it leaves", written)
             return
         self._manager.validate_appendable(group.group_id)
@@ -344,14 +313,16 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         self._manager.validate_appendable(group_id)
         try:
             new = to_consumer_group(old, self._metadata_cache, self._broker.loop.wall_ms)
-        except RemoteProtocolError as error:
-            raise GroupIdNotFoundError(f"Cannot upgrade classic group {group_id} to consumer group: {error}") from error
+        except errors.RemoteProtocolError as error:
+            raise errors.GroupIdNotFoundError(
+                f"Cannot upgrade classic group {group_id} to consumer group: {error}"
+            ) from error
         self._log.info("%r becomes a group of the consumer protocol", old)
         tombstones = self._manager.replace(old, new)
-        self._rebalance.abandon(old, RebalanceInProgressError.code)
+        self._rebalance.abandon(old, errors.RebalanceInProgressError.code)
         self.schedule_sessions(new)
         new.is_behind_log = True
-        self._manager.write(new, tombstones, _ignore)
+        self._manager.write(new, tombstones, ignore)
         return new
 
     def may_downgrade(self, group: ConsumerGroup) -> bool:
@@ -389,7 +360,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         """Handle JoinGroup. The response does not wait for other members."""
         try:
             self._join(group, attempt)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             attempt.refuse(error, attempt.body.member_id)
 
     def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
@@ -401,20 +372,14 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         if member_id == UNKNOWN_MEMBER_ID:
             member_id = GroupMetadata.generate_member_id(attempt.client_id, instance_id, self._broker.rng)
             if instance_id is None and attempt.api_version >= REQUIRES_KNOWN_MEMBER_ID:
-                attempt.refuse(MemberIdRequiredError(), member_id)
+                attempt.refuse(errors.MemberIdRequiredError(), member_id)
                 return
         records: list[KeyValue] = []
         member, replaces_other = self._classic_member(group, member_id, attempt, records)
-        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
-        is_new = member.member_id not in group.targets
         classic = ClassicProtocol(body.session_timeout_ms, tuple(attempt.protocols))
         with self._manager.all_or_nothing(group, records):
-            member.update_classic(
-                classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
-            )
-            if (record := RECORDS.member_record(group.group_id, member)) != before:
-                records.append(record)
-            self.refresh(group, is_new or member.topic_names != topics, records)
+            settings = classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
+            self.refresh(group, self.update(group, member, partial(member.update_classic, *settings), records), records)
             owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
             self.reconcile(group, member, owned, records)
         self.restart_session(group, member)
@@ -439,14 +404,14 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
     def _subscription(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerProtocolSubscription:
         names = [name for name, _ in attempt.protocols]
         if not group.supports_classic_protocols(attempt.body.protocol_type, names):
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"no protocol of the member ({attempt.body.protocol_type!r}: {names}) is one that all members of "
                 f"group {group.group_id} with the classic protocol support"
             )
         try:
             return read_subscription(attempt.protocols[0][1])
-        except RemoteProtocolError as error:
-            raise InconsistentGroupProtocolError(f"the subscription cannot be decoded: {error}") from error
+        except errors.RemoteProtocolError as error:
+            raise errors.InconsistentGroupProtocolError(f"the subscription cannot be decoded: {error}") from error
 
     def _classic_member(
         self, group: ConsumerGroup, member_id: str, attempt: JoinAttempt, records: list[KeyValue]
@@ -457,7 +422,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
             existing = group.members.get(member_id)
             return existing or self.add_member(group, member_id, None, None, records), False
         if attempt.body.member_id != UNKNOWN_MEMBER_ID:
-            return group.static_member(instance_id, member_id), False
+            return group.member(member_id, instance_id), False
         left = group.members.get(group.static_members.get(instance_id, ""))
         return self.add_member(group, member_id, instance_id, left, records), left is not None
 
@@ -473,10 +438,10 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         ours = CONSUMER_PROTOCOL_TYPE, classic.protocols[0][0]
         for theirs, our in zip((body.protocol_type, body.protocol_name), ours, strict=True):
             if theirs is not None and theirs != our:
-                raise InconsistentGroupProtocolError(f"the protocol of this member is {our!r}, not {theirs!r}")
+                raise errors.InconsistentGroupProtocolError(f"the protocol of this member is {our!r}, not {theirs!r}")
         if group.group_epoch > member.current.epoch and member.current.state != UNREVOKED_PARTITIONS:
             self.expect_next_step(group, member, "it did not join again in time")
-            raise RebalanceInProgressError(f"group {group.group_id} is in epoch {group.group_epoch}: join again")
+            raise errors.RebalanceInProgressError(f"group {group.group_id} is in epoch {group.group_epoch}: join again")
         member.cancel_rebalance_timer()
         self.restart_session(group, member)
         assignment = assignment_bytes(classic, member.current.assigned, self._metadata_cache)
@@ -498,16 +463,20 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
             or (state == UNRELEASED_PARTITIONS and not group.is_waiting_for_others(member))
         ):
             self.expect_next_step(group, member, "it did not join again in time")
-            raise RebalanceInProgressError(f"group {group.group_id} has another assignment for the member: join again")
+            raise errors.RebalanceInProgressError(
+                f"group {group.group_id} has another assignment for the member: join again"
+            )
 
     def _validated(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
     ) -> tuple[ConsumerGroupMember, ClassicProtocol]:
         member = group.member(member_id, instance_id)
         if member.classic is None:
-            raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
+            raise errors.UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
         if generation_id != member.current.epoch:
-            raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {generation_id}")
+            raise errors.IllegalGenerationError(
+                f"the generation of the member is {member.current.epoch}, not {generation_id}"
+            )
         return member, member.classic
 
     def leave(
@@ -531,8 +500,8 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
             member = group.member(identity.member_id, identity.group_instance_id)
             if member.classic is None:
-                raise UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
-            self.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", _ignore)
+                raise errors.UnknownMemberIdError(f"Member {identity.member_id} does not use the classic protocol.")
+            self.remove(group, member, f"it leaves: {identity.reason or 'not provided'}", ignore)
 
         return leave_each(map(known, leaving), remove)
 
@@ -550,7 +519,7 @@ _Topic = ConsumerProtocolSubscription.TopicPartition | ConsumerProtocolAssignmen
 def _version(reader: Reader) -> int:
     version = reader.int16()
     if version < 0:
-        raise RemoteProtocolError(f"version {version} of the consumer protocol does not exist")
+        raise errors.RemoteProtocolError(f"version {version} of the consumer protocol does not exist")
     return min(version, _HIGHEST_VERSION)
 
 
@@ -647,7 +616,3 @@ def to_classic_group(old: ConsumerGroup, cache: MetadataCache, now_wall_ms: int)
         )
 
     return group(group(None).select_protocol())
-
-
-def _ignore(_: int) -> None:
-    pass

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    GroupIdNotFoundError,
-    GroupSubscribedToTopicError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    InvalidGroupIdError,
-    InvalidSessionTimeoutError,
-    NetworkError,
-    NotCoordinatorError,
-    OffsetMetadataTooLargeError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.heartbeat import HeartbeatRequest
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -32,10 +17,7 @@ from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.event_loop import TimerHandle
-from pykclient.testing.group.consumer_group_manager import (
-    ConsumerGroupManager,
-    HeartbeatCallback,
-)
+from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager
 from pykclient.testing.group.group_metadata import (
     DEAD,
     EMPTY,
@@ -45,18 +27,10 @@ from pykclient.testing.group.group_metadata import (
     GroupMetadata,
     SyncCallback,
 )
-from pykclient.testing.group.group_metadata_manager import Group, GroupMetadataManager
+from pykclient.testing.group.group_metadata_manager import E, Group, GroupMetadataManager
 from pykclient.testing.group.group_rebalance import GroupRebalance, JoinAttempt, leave_each
-from pykclient.testing.group.group_records import GROUP_METADATA_TOPIC
 from pykclient.testing.group.modern_groups import ConsumerGroup, ModernGroup, ShareGroup
-from pykclient.testing.group.share_group_manager import (
-    AlteredCallback,
-    DeletedCallback,
-    HeartbeatCallback as ShareHeartbeatCallback,
-    OffsetsCallback,
-    PartitionMetadataClient,
-    ShareGroupManager,
-)
+from pykclient.testing.group.share_group_manager import PartitionMetadataClient, ShareGroupManager
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.metadata_cache import MetadataCache
@@ -81,9 +55,9 @@ FetchCallback = Callable[[int, Mapping[TopicPartition, CommittedOffset | None], 
 
 #: The response error for each error of a transaction's coordinator. The client tries again.
 _TRANSACTION_ERRORS: Final = {
-    NetworkError.code: CoordinatorLoadInProgressError.code,
-    CoordinatorNotAvailableError.code: CoordinatorLoadInProgressError.code,
-    NotCoordinatorError.code: CoordinatorLoadInProgressError.code,
+    errors.NetworkError.code: errors.CoordinatorLoadInProgressError.code,
+    errors.CoordinatorNotAvailableError.code: errors.CoordinatorLoadInProgressError.code,
+    errors.NotCoordinatorError.code: errors.CoordinatorLoadInProgressError.code,
 }
 
 
@@ -110,11 +84,11 @@ class GroupCoordinator:
         self._metadata_cache = metadata_cache
         self._add_partitions_to_txn_manager = add_partitions_to_txn_manager
         self._log = broker.log_context.logger(__name__)
-        self._active = False
         self._manager = GroupMetadataManager(broker, replica_manager, metadata_cache)
+        self.storage = self._manager.storage
         self._rebalance = GroupRebalance(broker, self._manager)
         self._consumer_groups = ConsumerGroupManager(broker, metadata_cache, self._manager, self._rebalance)
-        self._share_groups = ShareGroupManager(
+        self.share_groups = ShareGroupManager(
             broker, metadata_cache, group_configs, persister, partition_metadata_client, self._manager
         )
         self._min_session_timeout_ms: int = config["group.min.session.timeout.ms"]
@@ -127,13 +101,13 @@ class GroupCoordinator:
 
     def startup(self) -> None:
         """Accept requests. Groups arrive with the partitions that this broker is elected for."""
-        self._active = True
+        self.storage.active = True
         self._metadata_cache.add_listener(self._on_metadata)
         self._schedule_cleanup()
 
     def shutdown(self) -> None:
         """Stop all timers. Waiting members notice when their connections close."""
-        self._active = False
+        self.storage.active = False
         if self._cleanup_timer is not None:
             self._cleanup_timer.cancel()
         for group in self._manager.groups.values():
@@ -144,10 +118,6 @@ class GroupCoordinator:
         """The groups that this broker coordinates, by id."""
         return self._manager.groups
 
-    def partition_for(self, group_id: str) -> int:
-        """Return the partition of __consumer_offsets whose leader coordinates the group."""
-        return self._manager.partition_for(group_id)
-
     # --- leadership
 
     def on_election(self, partition: int, epoch: int) -> None:
@@ -156,15 +126,16 @@ class GroupCoordinator:
 
     def on_resignation(self, partition: int, epoch: int) -> None:
         """Give up a partition of __consumer_offsets. ``epoch`` is negative if the partition was deleted."""
-        self._manager.unload(partition, epoch if epoch >= 0 else None, self._on_group_unloaded)
+        self._manager.unload(partition, epoch, self._on_group_unloaded)
 
     def _on_group_loaded(self, group: Group) -> None:
         if isinstance(group, ConsumerGroup):
             self._consumer_groups.schedule_sessions(group)
             return
         if isinstance(group, ShareGroup):
-            self._share_groups.resume_initialization(group)
-            self._share_groups.schedule_sessions(group)
+            # The next heartbeat restarts initializations that a previous coordinator had begun.
+            group.initializing.clear()
+            self.share_groups.schedule_sessions(group)
             return
         if len(group.members) > self._max_size:
             self._rebalance.prepare_rebalance(group, f"it has more than {self._max_size} members (group.max.size)")
@@ -172,12 +143,12 @@ class GroupCoordinator:
             self._rebalance.reschedule_session(group, member)
 
     def _on_group_unloaded(self, group: Group) -> None:
-        if isinstance(group, ModernGroup):
+        if isinstance(group, GroupMetadata):
+            self._rebalance.abandon(group, errors.NotCoordinatorError.code)
+        else:
             group.transition_to(DEAD, self._broker.loop.wall_ms)
             group.cancel_timers()
-            group.offsets.abandon()
-        else:
-            self._rebalance.unload(group, NotCoordinatorError.code)
+        group.offsets.abandon()
 
     def _on_metadata(self, topics: Collection[str]) -> None:
         if not self._manager.groups:
@@ -197,35 +168,16 @@ class GroupCoordinator:
         self._manager.cleanup(self._retention_ms)
         self._schedule_cleanup()
 
-    def validate_group_status(self, group_id: str | None, *, may_be_empty: bool = False) -> str:
-        """Return the group's id, if this broker coordinates the group and has loaded it.
-
-        Offsets could once be stored for a group without a name; ``may_be_empty`` allows it.
-
-        Raises:
-            InvalidGroupIdError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError: it
-                is not so.
-        """
-        if group_id is None or not (group_id or may_be_empty):
-            raise InvalidGroupIdError(f"{group_id!r} cannot be the id of a group")
-        if not self._active:
-            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        if self._manager.is_group_loading(group_id):
-            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading group {group_id}")
-        if not self._manager.is_group_local(group_id):
-            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate group {group_id}")
-        return group_id
-
     def _group_or_raise(self, group_id: str) -> Group:
         group = self._manager.groups.get(group_id)
         if group is None:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            raise errors.GroupIdNotFoundError(f"Group {group_id} not found.")
         return group
 
-    def _classic_group_or_raise(self, group_id: str, error: type[BrokerError] = UnknownMemberIdError) -> GroupMetadata:
+    def _classic_group_or_raise(self, group_id: str) -> GroupMetadata:
         group = self._manager.groups.get(group_id)
         if not isinstance(group, GroupMetadata):
-            raise error(f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.")
+            raise errors.UnknownMemberIdError(f"there is no classic group {group_id}")
         return group
 
     # --- members
@@ -234,10 +186,10 @@ class GroupCoordinator:
         """Handle JoinGroup. The response waits until all members have joined."""
         body = attempt.body
         try:
-            group_id = self.validate_group_status(body.group_id)
+            group_id = self._manager.validate_group_status(body.group_id)
             timeout_ms = body.session_timeout_ms
             if not self._min_session_timeout_ms <= timeout_ms <= self._max_session_timeout_ms:
-                raise InvalidSessionTimeoutError(
+                raise errors.InvalidSessionTimeoutError(
                     f"a session of {timeout_ms} ms is not allowed here: {self._min_session_timeout_ms} "
                     f"(group.min.session.timeout.ms) to {self._max_session_timeout_ms} (group.max.session.timeout.ms)"
                 )
@@ -246,13 +198,13 @@ class GroupCoordinator:
                 self._consumer_groups.join(existing, attempt)
                 return
             if body.member_id == UNKNOWN_MEMBER_ID:
-                found = self._manager.classic_group(group_id, may_create=True)
+                found = self._manager.group_of(GroupMetadata, group_id, may_create=True)
                 if found is None:
-                    raise InconsistentGroupProtocolError(f"Group {group_id} is of another type.")
+                    raise errors.InconsistentGroupProtocolError(f"Group {group_id} is of another type.")
                 group = found
             else:
                 group = self._classic_group_or_raise(group_id)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             attempt.refuse(error, body.member_id)
             return
         self._rebalance.join(group, attempt)
@@ -260,10 +212,10 @@ class GroupCoordinator:
     def sync_group(self, body: SyncGroupRequest, respond: SyncCallback) -> None:
         """Handle SyncGroup. The response waits for the leader's assignment."""
         try:
-            group_id = self.validate_group_status(body.group_id)
-        except CoordinatorLoadInProgressError as error:
+            group_id = self._manager.validate_group_status(body.group_id)
+        except errors.CoordinatorLoadInProgressError as error:
             # The rebalance of this request ended with the previous coordinator.
-            raise RebalanceInProgressError(str(error)) from error
+            raise errors.RebalanceInProgressError(str(error)) from error
         group = self._manager.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             self._consumer_groups.sync(group, body, respond)
@@ -277,8 +229,8 @@ class GroupCoordinator:
             RebalanceInProgressError: the member should join again.
         """
         try:
-            group_id = self.validate_group_status(body.group_id)
-        except CoordinatorLoadInProgressError:
+            group_id = self._manager.validate_group_status(body.group_id)
+        except errors.CoordinatorLoadInProgressError:
             return  # sessions start when the group has been loaded
         found = self._manager.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
@@ -286,28 +238,28 @@ class GroupCoordinator:
             return
         group = self._classic_group_or_raise(group_id)
         group.validate_alive()
-        member = group.validate_member(body.member_id, body.group_instance_id)
+        member = group.member(body.member_id, body.group_instance_id)
         group.validate_generation(body.generation_id)
         self._rebalance.reschedule_session(group, member)
         if group.state is PREPARING_REBALANCE:
-            raise RebalanceInProgressError(f"group {group_id} is rebalancing: join again")
+            raise errors.RebalanceInProgressError(f"group {group_id} is rebalancing: join again")
 
     def leave_group(
         self, group_id: str, leaving: Iterable[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """Handle LeaveGroup, from one member or, for several members, from an administrator."""
-        group_id = self.validate_group_status(group_id)
+        group_id = self._manager.validate_group_status(group_id)
         found = self._manager.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
             return self._consumer_groups.leave(found, leaving)
-        group = self._manager.classic_group(group_id, may_create=False)
+        group = found if isinstance(found, GroupMetadata) else None
         if group is not None:
             group.validate_alive()
         left: list[str] = []
 
         def remove(identity: LeaveGroupRequest.MemberIdentity) -> None:
             if group is None:
-                raise UnknownMemberIdError(f"there is no group {group_id}")
+                raise errors.UnknownMemberIdError(f"there is no group {group_id}")
             left.append(self._remove_leaving_member(group, identity))
 
         responses = leave_each(leaving, remove)
@@ -323,26 +275,24 @@ class GroupCoordinator:
         if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
             # An administrator knows the instance, but not its current member id.
             member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
-        member_id = group.validate_member(member_id, instance_id).member_id
+        member_id = group.member(member_id, instance_id).member_id
         self._log.info("%r: member %s leaves: %s", group, member_id, identity.reason or "not provided")
         group.remove(member_id)
         return member_id
 
-    def consumer_group_heartbeat(
-        self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str, respond: HeartbeatCallback
+    def modern_heartbeat(
+        self,
+        body: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        respond: Callable[[Any], None],
     ) -> None:
-        """Handle ConsumerGroupHeartbeat."""
-        self._consumer_groups.validate(body)
-        self.validate_group_status(body.group_id)
-        self._consumer_groups.heartbeat(body, client_id, client_host, respond)
-
-    def share_group_heartbeat(
-        self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str, respond: ShareHeartbeatCallback
-    ) -> None:
-        """Handle ShareGroupHeartbeat."""
-        self._share_groups.validate(body)
-        self.validate_group_status(body.group_id)
-        self._share_groups.heartbeat(body, client_id, client_host, respond)
+        """Handle ConsumerGroupHeartbeat or ShareGroupHeartbeat."""
+        is_share = isinstance(body, ShareGroupHeartbeatRequest)
+        manager: Any = self.share_groups if is_share else self._consumer_groups
+        manager.validate(body)
+        self._manager.validate_group_status(body.group_id)
+        manager.heartbeat(body, client_id, client_host, respond)
 
     # --- offsets
 
@@ -354,13 +304,15 @@ class GroupCoordinator:
         respond: CommitCallback,
     ) -> None:
         """Handle OffsetCommit, from a member or from a client that only stores offsets."""
-        group_id = self.validate_group_status(body.group_id, may_be_empty=True)
+        group_id = self._manager.validate_group_status(body.group_id, may_be_empty=True)
         generation_id = body.generation_id_or_member_epoch
         group = self._manager.groups.get(group_id)
         if group is None:
             if generation_id >= 0:
                 missing = api_version >= _COMMIT_TELLS_MISSING_GROUP
-                raise (GroupIdNotFoundError if missing else IllegalGenerationError)(f"Group {group_id} not found.")
+                raise (errors.GroupIdNotFoundError if missing else errors.IllegalGenerationError)(
+                    f"Group {group_id} not found."
+                )
             group = self._manager.get_or_create_group(group_id)
         if isinstance(group, ModernGroup):
             group.validate_commit(body.member_id, generation_id, api_version)
@@ -381,7 +333,7 @@ class GroupCoordinator:
         accepted = {tp: offset for tp, offset in offsets.items() if len(offset.metadata) <= limit}
 
         def stored(error_code: int) -> None:
-            too_large = OffsetMetadataTooLargeError.code
+            too_large = errors.OffsetMetadataTooLargeError.code
             respond({tp: error_code if tp in accepted else too_large for tp in offsets})
 
         if accepted:
@@ -400,17 +352,17 @@ class GroupCoordinator:
 
         The transaction's coordinator must agree first, as for records.
         """
-        group_id = self.validate_group_status(body.group_id)
+        group_id = self._manager.validate_group_status(body.group_id)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-        log = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
+        log = self.storage.topic_partition_for(group_id)
 
         def verified(
-            errors: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
+            codes: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
         ) -> None:
-            error_code = errors.get(log, 0)
+            error_code = codes.get(log, 0)
             try:
                 group = None if error_code else self._group_for_transaction(body)
-            except BrokerError as error:
+            except errors.BrokerError as error:
                 group, error_code = None, error.code
             if group is None:
                 respond(dict.fromkeys(offsets, _TRANSACTION_ERRORS.get(error_code, error_code)))
@@ -423,11 +375,11 @@ class GroupCoordinator:
 
     def _group_for_transaction(self, body: TxnOffsetCommitRequest) -> Group:
         """Return the group, if the sender's member and generation are valid; senders before KIP-447 have neither."""
-        group_id = self.validate_group_status(body.group_id)
+        group_id = self._manager.validate_group_status(body.group_id)
         group = self._manager.groups.get(group_id)
         if group is None:
             if body.generation_id >= 0:
-                raise IllegalGenerationError(f"Group {group_id} not found.")
+                raise errors.IllegalGenerationError(f"Group {group_id} not found.")
             return self._manager.get_or_create_group(group_id)
         if isinstance(group, ModernGroup):
             group.validate_commit(body.member_id, body.generation_id, None)
@@ -436,7 +388,7 @@ class GroupCoordinator:
         anonymous = body.member_id == UNKNOWN_MEMBER_ID and body.group_instance_id is None
         if body.generation_id < 0 and (group.state is EMPTY or anonymous):
             return group
-        self._rebalance.reschedule_session(group, group.validate_member(body.member_id, body.group_instance_id))
+        self._rebalance.reschedule_session(group, group.member(body.member_id, body.group_instance_id))
         group.validate_generation(body.generation_id)
         return group
 
@@ -462,14 +414,14 @@ class GroupCoordinator:
         With ``require_stable`` the response waits for commits in flight, and names the partitions whose offsets an open
         transaction has sent (KIP-447).
         """
-        group_id = self.validate_group_status(group_id, may_be_empty=True)
+        group_id = self._manager.validate_group_status(group_id, may_be_empty=True)
         group = self._manager.groups.get(group_id)
         if isinstance(group, ModernGroup):
             group.validate_fetch(member_id, member_epoch)
 
         def answer() -> None:
             if group is not None and group.state is DEAD:
-                respond(NotCoordinatorError.code, {}, ())
+                respond(errors.NotCoordinatorError.code, {}, ())
                 return
             committed = {} if group is None else group.offsets.committed
             found = {tp: committed.get(tp) for tp in (committed if partitions is None else partitions)}
@@ -485,10 +437,10 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition], respond: CommitCallback) -> None:
         """Handle OffsetDelete (KIP-496). Offsets of topics that the group reads cannot be deleted."""
-        group = self._group_or_raise(self.validate_group_status(group_id))
+        group = self._group_or_raise(self._manager.validate_group_status(group_id))
         group.validate_offset_delete()
         in_use = group.state is not EMPTY
-        subscribed = GroupSubscribedToTopicError.code
+        subscribed = errors.GroupSubscribedToTopicError.code
         refused = {tp: subscribed for tp in partitions if in_use and group.is_subscribed_to_topic(tp.topic)}
         deleted = [tp for tp in partitions if tp not in refused]
         self._manager.delete_offsets(
@@ -503,59 +455,21 @@ class GroupCoordinator:
         Raises:
             CoordinatorNotAvailableError, CoordinatorLoadInProgressError: the coordinator is not ready.
         """
-        if not self._active:
-            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        if self._manager.is_loading:
-            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading groups")
+        self.storage.validate_all_loaded()
         return list(self._manager.groups.values())
 
-    def describe_group(self, group_id: str) -> GroupMetadata:
-        """Return a group.
-
-        Raises:
-            GroupIdNotFoundError: the group does not exist.
-        """
-        group_id = self.validate_group_status(group_id, may_be_empty=True)
-        return self._classic_group_or_raise(group_id, GroupIdNotFoundError)
-
-    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Return a group of the consumer protocol.
+    def describe_group(self, kind: type[E], group_id: str) -> E:
+        """Return a group of a protocol.
 
         Raises:
             GroupIdNotFoundError: there is no such group.
         """
-        group = self._group_or_raise(self.validate_group_status(group_id))
-        if not isinstance(group, ConsumerGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-        return group
-
-    def describe_share_group(self, group_id: str) -> ShareGroup:
-        """Return a share group.
-
-        Raises:
-            GroupIdNotFoundError: there is no such group.
-        """
-        return self._manager.share_group(self.validate_group_status(group_id), may_create=False)
-
-    def describe_share_group_offsets(
-        self, group_id: str, partitions: Collection[TopicPartition] | None, respond: OffsetsCallback
-    ) -> None:
-        """Handle DescribeShareGroupOffsets for one group."""
-        self._share_groups.describe_offsets(self.validate_group_status(group_id), partitions, respond)
-
-    def alter_share_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], respond: AlteredCallback
-    ) -> None:
-        """Handle AlterShareGroupOffsets. The group must have no members."""
-        self._share_groups.alter_offsets(self.validate_group_status(group_id), offsets, respond)
-
-    def delete_share_group_offsets(self, group_id: str, topics: Sequence[str], respond: DeletedCallback) -> None:
-        """Handle DeleteShareGroupOffsets. The group must have no members."""
-        self._share_groups.delete_offsets(self.validate_group_status(group_id), topics, respond)
+        group_id = self._manager.validate_group_status(group_id, may_be_empty=kind is GroupMetadata)
+        return self._manager.existing(kind, group_id)
 
     def delete_group(self, group_id: str, respond: Callable[[int], None]) -> None:
         """Handle DeleteGroups (KIP-229) for one group. It must have no members; its offsets are deleted too."""
-        group = self._group_or_raise(self.validate_group_status(group_id, may_be_empty=True))
+        group = self._group_or_raise(self._manager.validate_group_status(group_id, may_be_empty=True))
         group.validate_delete()
         if isinstance(group, ShareGroup):
             self._delete_share_group(group, respond)
@@ -567,8 +481,8 @@ class GroupCoordinator:
             if code:
                 respond(code)
             elif group.is_dead:
-                respond(NotCoordinatorError.code)
+                respond(errors.NotCoordinatorError.code)
             else:
                 self._manager.delete_group(group, respond)
 
-        self._share_groups.delete_all_offsets(group, state_deleted)
+        self.share_groups.delete_all_offsets(group, state_deleted)

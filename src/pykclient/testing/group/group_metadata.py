@@ -10,22 +10,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from pykclient.errors import (
-    CoordinatorNotAvailableError,
-    FencedInstanceIdError,
-    GroupIdNotFoundError,
-    GroupNotEmptyError,
-    IllegalArgumentError,
-    IllegalGenerationError,
-    IllegalStateError,
-    RebalanceInProgressError,
-    RemoteProtocolError,
-    UnknownMemberIdError,
-    check_move,
-)
+from pykclient import errors
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.messages.join_group import JoinGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupResponse
@@ -64,8 +52,6 @@ class GroupOffsets:
 
     Thread: loop
     """
-
-    __slots__ = ("_last_write", "_pending", "_removed", "_waiting", "_writes", "committed", "transactional")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
@@ -298,7 +284,7 @@ class MemberMetadata:
         for name, data in self.protocols:
             if name == protocol:
                 return data
-        raise IllegalArgumentError(f"member {self.member_id} does not support protocol {protocol!r}")
+        raise errors.IllegalArgumentError(f"member {self.member_id} does not support protocol {protocol!r}")
 
     def matches(self, protocols: Protocols) -> bool:
         """Return whether the member has exactly these protocols, with the same order and metadata."""
@@ -329,16 +315,45 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN_MEMBER_ID = ""
 
 
-class CoordinatedGroup(ABC):
-    """A group of any protocol: its offsets, and who may do what with it. Thread: loop."""
+M = TypeVar("M")
+
+
+class CoordinatedGroup(ABC, Generic[M]):
+    """A group of any protocol: its members and offsets, and who may do what with it. Thread: loop."""
+
+    #: As ListGroups shows it.
+    group_type: ClassVar[str]
 
     group_id: str
     offsets: GroupOffsets
+    members: dict[str, M]
+    #: The member ids of static members, by instance id.
+    static_members: dict[str, str]
 
     @property
     @abstractmethod
     def state(self) -> GroupState:
         """The state, as ListGroups shows it."""
+
+    def member(self, member_id: str, instance_id: str | None = None) -> M:
+        """Return the member that a request names, which is static if there is an instance id.
+
+        Raises:
+            UnknownMemberIdError: there is no such member.
+            FencedInstanceIdError: its instance has another member id.
+        """
+        if instance_id is not None:
+            current_id = self.static_members.get(instance_id)
+            if current_id is None:
+                raise errors.UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+            if current_id != member_id:
+                raise errors.FencedInstanceIdError(
+                    f"Static member {member_id} with instance id {instance_id} was fenced by member {current_id}."
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise errors.UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
 
     def validate_alive(self) -> None:
         """Check that the group is not dead.
@@ -347,7 +362,7 @@ class CoordinatedGroup(ABC):
             CoordinatorNotAvailableError: the group was just unloaded or deleted; the client should look for it again.
         """
         if self.state is DEAD:
-            raise CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
+            raise errors.CoordinatorNotAvailableError(f"group {self.group_id} is being removed")
 
     def validate_delete(self) -> None:
         """Check that the group can be deleted.
@@ -358,7 +373,7 @@ class CoordinatedGroup(ABC):
         """
         self.validate_exists()
         if self.state is not EMPTY:
-            raise GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
+            raise errors.GroupNotEmptyError(f"group {self.group_id} has members; it can be deleted when all have left")
 
     def validate_exists(self) -> None:
         """Check that the group is not dead, for an administrator.
@@ -367,11 +382,11 @@ class CoordinatedGroup(ABC):
             GroupIdNotFoundError: it is.
         """
         if self.state is DEAD:
-            raise GroupIdNotFoundError(f"group {self.group_id} is in dead state")
+            raise errors.GroupIdNotFoundError(f"group {self.group_id} is in dead state")
 
 
 @dataclass(eq=False, repr=False)
-class GroupMetadata(CoordinatedGroup):
+class GroupMetadata(CoordinatedGroup[MemberMetadata]):
     """Members, generation and offsets of one group (Java: ClassicGroup).
 
     The class keeps members and counts consistent, validates requests, and raises the error for the response.
@@ -383,6 +398,8 @@ class GroupMetadata(CoordinatedGroup):
 
     Thread: loop
     """
+
+    group_type = "classic"
 
     group_id: str
     state_timestamp_ms: int
@@ -431,7 +448,7 @@ class GroupMetadata(CoordinatedGroup):
         Raises:
             IllegalStateError: the table does not have the transition.
         """
-        check_move("a group", TRANSITIONS, self.state, state)
+        errors.check_move("a group", TRANSITIONS, self.state, state)
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_wall_ms
 
@@ -466,7 +483,7 @@ class GroupMetadata(CoordinatedGroup):
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
-                raise IllegalStateError(f"group {self.group_id} already has a static member {instance_id!r}")
+                raise errors.IllegalStateError(f"group {self.group_id} already has a static member {instance_id!r}")
             self.static_members[instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -492,9 +509,9 @@ class GroupMetadata(CoordinatedGroup):
         self.remove_pending_member(member_id)
         self.pending_sync_members.pop(member_id, None)
         if member is not None:
-            refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=UnknownMemberIdError.code)
+            refusal = JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=errors.UnknownMemberIdError.code)
             member.answer_join(refusal)
-            member.answer_sync(SyncGroupResponse(error_code=UnknownMemberIdError.code))
+            member.answer_sync(SyncGroupResponse(error_code=errors.UnknownMemberIdError.code))
 
     def update_member(
         self,
@@ -508,14 +525,16 @@ class GroupMetadata(CoordinatedGroup):
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
-        member.answer_join(JoinGroupResponse(member_id=member.member_id, error_code=RebalanceInProgressError.code))
+        member.answer_join(
+            JoinGroupResponse(member_id=member.member_id, error_code=errors.RebalanceInProgressError.code)
+        )
         member.awaiting_join = callback
 
     def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
         """Give a static member a new id; requests with the old one are fenced (KIP-345)."""
         member = self.members[old_member_id]
-        member.answer_join(JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceIdError.code))
-        member.answer_sync(SyncGroupResponse(error_code=FencedInstanceIdError.code))
+        member.answer_join(JoinGroupResponse(member_id=old_member_id, error_code=errors.FencedInstanceIdError.code))
+        member.answer_sync(SyncGroupResponse(error_code=errors.FencedInstanceIdError.code))
         # The member keeps its position, as members are ordered by joining.
         self.members = {
             (new_member_id if member_id == old_member_id else member_id): each
@@ -636,7 +655,7 @@ class GroupMetadata(CoordinatedGroup):
                 reader.int16()
                 # All later versions start with the fields of version 0.
                 topics.update(ConsumerProtocolSubscription.read(reader, 0).topics)
-        except RemoteProtocolError:
+        except errors.RemoteProtocolError:
             return None
         return frozenset(topics)
 
@@ -644,7 +663,7 @@ class GroupMetadata(CoordinatedGroup):
         """Return the members as the leader's response lists them."""
         protocol = self.protocol_name
         if protocol is None:
-            raise IllegalStateError(f"group {self.group_id} has no protocol in state {self.state}")
+            raise errors.IllegalStateError(f"group {self.group_id} has no protocol in state {self.state}")
         return [
             JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -656,26 +675,6 @@ class GroupMetadata(CoordinatedGroup):
 
     # --- permissions
 
-    def validate_member(self, member_id: str, group_instance_id: str | None) -> MemberMetadata:
-        """Return the member.
-
-        Raises:
-            UnknownMemberIdError: there is no such member.
-            FencedInstanceIdError: its instance has a new member id.
-        """
-        if group_instance_id is not None:
-            current_id = self.static_members.get(group_instance_id)
-            if current_id is None:
-                raise UnknownMemberIdError(f"group {self.group_id} has no static member {group_instance_id!r}")
-            if current_id != member_id:
-                raise FencedInstanceIdError(
-                    f"static member {group_instance_id!r} of group {self.group_id} is {current_id} now, not {member_id}"
-                )
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"group {self.group_id} has no member {member_id!r}")
-        return member
-
     def validate_generation(self, generation_id: int) -> None:
         """Check the generation of a request.
 
@@ -683,7 +682,7 @@ class GroupMetadata(CoordinatedGroup):
             IllegalGenerationError: it is not the current one.
         """
         if generation_id != self.generation_id:
-            raise IllegalGenerationError(
+            raise errors.IllegalGenerationError(
                 f"group {self.group_id} is in generation {self.generation_id}, not {generation_id}"
             )
 
@@ -700,11 +699,13 @@ class GroupMetadata(CoordinatedGroup):
         if generation_id < 0 and self.state is EMPTY:
             return None
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
-            raise UnknownMemberIdError(f"group {self.group_id} has members: only they can commit")
-        member = self.validate_member(member_id, group_instance_id)
+            raise errors.UnknownMemberIdError(f"group {self.group_id} has members: only they can commit")
+        member = self.member(member_id, group_instance_id)
         self.validate_generation(generation_id)
         if self.state is COMPLETING_REBALANCE:
-            raise RebalanceInProgressError(f"generation {generation_id} of group {self.group_id} has no assignment yet")
+            raise errors.RebalanceInProgressError(
+                f"generation {generation_id} of group {self.group_id} has no assignment yet"
+            )
         return member
 
     def validate_offset_delete(self) -> None:
@@ -716,7 +717,7 @@ class GroupMetadata(CoordinatedGroup):
         """
         self.validate_exists()
         if self.state is not EMPTY and not self.uses_consumer_protocol:
-            raise GroupNotEmptyError(
+            raise errors.GroupNotEmptyError(
                 f"group {self.group_id} has members of type {self.protocol_type!r}; its offsets may be in use"
             )
 

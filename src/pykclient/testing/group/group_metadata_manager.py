@@ -8,15 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pykclient.errors import (
-    CoordinatorNotAvailableError,
-    GroupIdNotFoundError,
-    GroupMaxSizeReachedError,
-    InvalidRequestError,
-    NotCoordinatorError,
-    RemoteProtocolError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from pykclient.record.control_record import ControlRecordType, EndTransactionMarker
@@ -33,8 +25,16 @@ from pykclient.testing.group.group_records import (
     G,
     M,
     ModernGroupRecords,
+    topics_of,
 )
-from pykclient.testing.group.modern_groups import RETRY_EXPIRY_MS, ConsumerGroup, ModernGroup, ShareGroup, hash_of
+from pykclient.testing.group.modern_groups import (
+    RETRY_EXPIRY_MS,
+    ConsumerGroup,
+    ModernGroup,
+    ModernGroupMember,
+    ShareGroup,
+    hash_of,
+)
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.metadata_cache import MetadataCache
@@ -44,6 +44,7 @@ from pykclient.types import TopicPartition
 R = TypeVar("R", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
 K = TypeVar("K", GroupMetadata, ConsumerGroup)
+E = TypeVar("E", GroupMetadata, ConsumerGroup, ShareGroup)
 
 Group = GroupMetadata | ConsumerGroup | ShareGroup
 GroupCallback = Callable[[Group], None]
@@ -64,34 +65,31 @@ class GroupMetadataManager:
         self.groups: dict[str, Group] = {}
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
-        self._storage = CoordinatorLog(
+        self.storage: CoordinatorLog[_LoadedGroups] = CoordinatorLog(
             broker,
             replica_manager,
             metadata_cache,
             GROUP_METADATA_TOPIC,
             broker.config.get_int("offsets.topic.num.partitions"),
             broker.config.get_int("offsets.commit.timeout.ms"),
+            _LoadedGroups.apply,
         )
-        self._owned: set[int] = set()
-        #: The groups that open transactions have sent offsets to, by producer id.
-        self._open_groups: dict[int, dict[str, None]] = {}
 
     # --- which groups
 
-    def partition_for(self, group_id: str) -> int:
-        """Return the partition of __consumer_offsets that stores the group."""
-        return self._storage.partition_for(group_id)
+    def validate_group_status(self, group_id: str | None, *, may_be_empty: bool = False) -> str:
+        """Return the group's id, if this broker coordinates the group and has loaded it.
 
-    def is_group_loading(self, group_id: str) -> bool:
-        return self._storage.is_loading(self.partition_for(group_id))
+        Offsets could once be stored for a group without a name; ``may_be_empty`` allows it.
 
-    def is_group_local(self, group_id: str) -> bool:
-        """Return whether this broker coordinates the group and has loaded it."""
-        return self.partition_for(group_id) in self._owned
-
-    @property
-    def is_loading(self) -> bool:
-        return self._storage.is_any_loading
+        Raises:
+            InvalidGroupIdError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError: it
+                is not so.
+        """
+        if group_id is None or not (group_id or may_be_empty):
+            raise errors.InvalidGroupIdError(f"{group_id!r} cannot be the id of a group")
+        self.storage.state_for(group_id)
+        return group_id
 
     def get_or_create_group(self, group_id: str) -> Group:
         """Return the group, which is of the classic protocol if it is new."""
@@ -100,25 +98,14 @@ class GroupMetadataManager:
             group = self.groups[group_id] = GroupMetadata(group_id, self._broker.loop.wall_ms)
         return group
 
-    def classic_group(self, group_id: str, *, may_create: bool) -> GroupMetadata | None:
-        """Return the group if it is of the classic protocol, or has no members and becomes so.
-
-        Raises:
-            CoordinatorNotAvailableError, NotCoordinatorError: it would become so, but the log refuses that.
-        """
-        return self._group_of(GroupMetadata, group_id, may_create=may_create)
-
-    def consumer_group(self, group_id: str, *, may_create: bool) -> ConsumerGroup | None:
-        """Return the group if it is of the consumer protocol, or has no members and becomes so.
+    def group_of(self, kind: type[K], group_id: str, *, may_create: bool) -> K | None:
+        """Return the group if it is of a protocol, or has no members and becomes so.
 
         Members that are about to join a classic group do not count. They learn that they are unknown, and begin again.
 
         Raises:
-            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group.
+            CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group, or that it changes.
         """
-        return self._group_of(ConsumerGroup, group_id, may_create=may_create)
-
-    def _group_of(self, kind: type[K], group_id: str, *, may_create: bool) -> K | None:
         group = self.groups.get(group_id)
         if isinstance(group, kind):
             return group
@@ -130,6 +117,20 @@ class GroupMetadataManager:
         self._replace_empty(group, new)
         return new
 
+    def existing(self, kind: type[E], group_id: str) -> E:
+        """Return the group, which must be of this protocol.
+
+        Raises:
+            GroupIdNotFoundError: it does not exist, or is of another protocol.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            what = "Share group" if kind is ShareGroup else "Group"
+            raise errors.GroupIdNotFoundError(f"{what} {group_id} not found.")
+        if not isinstance(group, kind):
+            raise errors.GroupIdNotFoundError(f"Group {group_id} is not a {kind.group_type} group.")
+        return group
+
     def share_group(self, group_id: str, *, may_create: bool) -> ShareGroup:
         """Return a share group.
 
@@ -137,17 +138,12 @@ class GroupMetadataManager:
             GroupIdNotFoundError: there is none and it may not be created, or the group is of another protocol.
             CoordinatorNotAvailableError, NotCoordinatorError: the log refuses the new group.
         """
-        group = self.groups.get(group_id)
-        if group is None and may_create:
+        if may_create and group_id not in self.groups:
             self.validate_appendable(group_id)
-            group = self.groups[group_id] = ShareGroup(group_id, self._broker.loop.wall_ms)
-        if group is None:
-            raise GroupIdNotFoundError(f"Share group {group_id} not found.")
-        if not isinstance(group, ShareGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
-        return group
+            self.groups[group_id] = ShareGroup(group_id, self._broker.loop.wall_ms)
+        return self.existing(ShareGroup, group_id)
 
-    def replace(self, old: Group, new: Group) -> list[tuple[bytes, bytes | None]]:
+    def replace(self, old: Group, new: Group) -> list[KeyValue]:
         """Replace a group by one of the other protocol, with its offsets.
 
         Return the records that remove the old group. They belong into one batch with those of the new group, so that no
@@ -172,7 +168,7 @@ class GroupMetadataManager:
         Raises:
             CoordinatorNotAvailableError, NotCoordinatorError: it does not.
         """
-        self._storage.validate_appendable(self.partition_for(group_id))
+        self.storage.validate_appendable(self.storage.partition_for(group_id))
 
     @contextmanager
     def all_or_nothing(self, group: ModernGroup[Any], records: list[KeyValue]) -> Iterator[None]:
@@ -185,7 +181,7 @@ class GroupMetadataManager:
         """
         try:
             self.validate_appendable(group.group_id)
-        except (CoordinatorNotAvailableError, NotCoordinatorError):
+        except (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError):
             restore = group.snapshot()
             yield
             if records:
@@ -218,7 +214,7 @@ class GroupMetadataManager:
         group: GroupMetadata,
         assignments: Mapping[str, bytes],
         then: Callable[[int], None],
-        before: Iterable[tuple[bytes, bytes | None]] = (),
+        before: Iterable[KeyValue] = (),
     ) -> None:
         """Write the group with its members and assignments; call ``then`` with the error code, or 0.
 
@@ -254,7 +250,6 @@ class GroupMetadataManager:
         """Write offsets of a transaction. They can be read when the transaction is committed."""
         producer_id = producer.producer_id
         group.offsets.prepare_transactional(producer_id, offsets)
-        self._open_groups.setdefault(producer_id, {})[group.group_id] = None
 
         def stored(error_code: int, base_offset: int) -> None:
             if error_code:
@@ -268,20 +263,9 @@ class GroupMetadataManager:
 
     def end_transaction(self, partition: int, producer_id: int, marker_offset: int, *, committed: bool) -> None:
         """Commit or discard the offsets that a producer's transaction has sent to groups of this partition."""
-        for group_id in self._close_groups(partition, producer_id):
-            group = self.groups.get(group_id)
-            if group is not None:
+        for group in self.groups.values():
+            if producer_id in group.offsets.transactional and self.storage.partition_for(group.group_id) == partition:
                 group.offsets.end_transaction(producer_id, marker_offset, committed=committed)
-
-    def _close_groups(self, partition: int, producer_id: int) -> list[str]:
-        """Forget, and return, the groups of a partition that an open transaction has sent offsets to."""
-        group_ids = self._open_groups.get(producer_id, {})
-        closed = [group_id for group_id in group_ids if self.partition_for(group_id) == partition]
-        for group_id in closed:
-            del group_ids[group_id]
-        if not group_ids:
-            self._open_groups.pop(producer_id, None)
-        return closed
 
     def delete_offsets(self, group: Group, partitions: Iterable[TopicPartition], then: Callable[[int], None]) -> None:
         """Write tombstones for the offsets of these partitions, then remove them from memory."""
@@ -325,18 +309,19 @@ class GroupMetadataManager:
             del self.groups[group.group_id]
 
     @staticmethod
-    def _offset_tombstones(group: Group, partitions: Iterable[TopicPartition]) -> list[tuple[bytes, bytes | None]]:
+    def _offset_tombstones(group: Group, partitions: Iterable[TopicPartition]) -> list[KeyValue]:
         return [(group_records.offset_commit_key(group.group_id, tp), None) for tp in partitions]
 
     def _append(
         self,
         group_id: str,
-        records: Iterable[tuple[bytes, bytes | None]],
+        records: Iterable[KeyValue],
         then: AppendCallback,
         producer: ProducerIdAndEpoch | None = None,
         verification: VerificationState | None = None,
     ) -> None:
-        self._storage.append(self.partition_for(group_id), records, then, producer=producer, verification=verification)
+        partition = self.storage.partition_for(group_id)
+        self.storage.append(partition, records, then, producer=producer, verification=verification)
 
     # --- expiry
 
@@ -348,9 +333,9 @@ class GroupMetadataManager:
             expired = self._expired(group, retention_ms)
             # A pending member is about to join.
             if group.state is EMPTY and len(expired) == len(group.offsets.partitions()) and not group.pending_members:
-                self.delete_group(group, _ignore)
+                self.delete_group(group, ignore)
             elif expired:
-                self.delete_offsets(group, expired, _ignore)
+                self.delete_offsets(group, expired, ignore)
 
     def _expired(self, group: Group, retention_ms: int) -> list[TopicPartition]:
         now_ms = self._broker.loop.wall_ms
@@ -369,7 +354,7 @@ class GroupMetadataManager:
         """Delete the offsets of deleted topics."""
         gone = frozenset(topics)
         for group in list(self.groups.values()):
-            self.delete_offsets(group, [tp for tp in group.offsets.partitions() if tp.topic in gone], _ignore)
+            self.delete_offsets(group, [tp for tp in group.offsets.partitions() if tp.topic in gone], ignore)
 
     # --- loading
 
@@ -379,29 +364,22 @@ class GroupMetadataManager:
         ``on_loaded`` is called for each group.
         """
         loaded = _LoadedGroups(self._broker.loop.wall_ms)
-        self._storage.load(partition, epoch, loaded.add, partial(self._on_loaded, partition, loaded, on_loaded))
+        self.storage.load(partition, epoch, loaded, partial(self._on_loaded, partition, loaded, on_loaded))
 
-    def unload(self, partition: int, epoch: int | None, on_unloaded: GroupCallback) -> None:
-        """Unload the groups of a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
-        if not self._storage.unload(partition, epoch):
-            return
-        self._owned.discard(partition)
-        for group in list(self.groups.values()):
-            if self.partition_for(group.group_id) == partition:
-                del self.groups[group.group_id]
-                on_unloaded(group)
-        for producer_id in list(self._open_groups):
-            self._close_groups(partition, producer_id)
+    def unload(self, partition: int, epoch: int, on_unloaded: GroupCallback) -> None:
+        """Unload the groups of a partition that another broker leads from ``epoch`` on, or was deleted (negative)."""
+        if self.storage.unload(partition, epoch):
+            for group in list(self.groups.values()):
+                if self.storage.partition_for(group.group_id) == partition:
+                    del self.groups[group.group_id]
+                    on_unloaded(group)
 
     def _on_loaded(self, partition: int, loaded: _LoadedGroups, on_loaded: GroupCallback) -> None:
-        self._owned.add(partition)
-        groups: dict[str, Group] = {**loaded.groups, **loaded.share_groups, **loaded.consumer_groups}
+        groups = loaded.groups
         for group_id, offsets in loaded.offsets.items():
             if offsets:
                 group = groups.setdefault(group_id, GroupMetadata(group_id, self._broker.loop.wall_ms))
                 group.offsets = offsets
-                for producer_id in offsets.transactional:
-                    self._open_groups.setdefault(producer_id, {})[group_id] = None
         self.groups.update(groups)
         for group in groups.values():
             on_loaded(group)
@@ -409,57 +387,39 @@ class GroupMetadataManager:
 
 
 class _LoadedGroups:
-    """The state that the records of one partition add up to; later records override earlier ones.
+    """The groups that the records of one partition add up to, and their offsets; later records override earlier ones.
 
     Those of a transaction count when its marker follows. Thread: loop.
     """
 
-    __slots__ = ("_wall_ms", "consumer_groups", "groups", "offsets", "share_groups")
-
     def __init__(self, wall_ms: int) -> None:
         self._wall_ms = wall_ms
-        self.consumer_groups: dict[str, ConsumerGroup] = {}
-        self.share_groups: dict[str, ShareGroup] = {}
-        self.groups: dict[str, GroupMetadata] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
 
-    def add(self, batch: AnyRecordBatch) -> None:
-        """Apply the next batch of the log."""
+    def apply(self, batch: AnyRecordBatch, record: Record) -> None:
+        """Apply the next record of the log."""
         if batch.is_control_batch:
-            self._end_transaction(batch)
+            marker = EndTransactionMarker.deserialize(record)
+            committed = marker.control_type is ControlRecordType.COMMIT
+            for offsets in self.offsets.values():
+                offsets.end_transaction(batch.producer_id, batch.base_offset, committed=committed)
             return
-        for record in batch.records():
-            try:
-                self._add(batch, record)
-            except (RemoteProtocolError, UnsupportedVersionError):
-                # From another release or a foreign writer: no reason to lose all groups.
-                continue
-
-    def _end_transaction(self, batch: AnyRecordBatch) -> None:
-        record = batch.first_record()
-        committed = record is not None and (
-            EndTransactionMarker.deserialize(record).control_type is ControlRecordType.COMMIT
-        )
-        for offsets in self.offsets.values():
-            offsets.end_transaction(batch.producer_id, batch.base_offset, committed=committed)
-
-    def _add(self, batch: AnyRecordBatch, record: Record) -> None:
-        if (
-            record.key is None
-            or CONSUMER_GROUP_RECORDS.read_into(self.consumer_groups, record.key, record.value, self._wall_ms)
-            or SHARE_GROUP_RECORDS.read_into(self.share_groups, record.key, record.value, self._wall_ms)
-        ):
+        assert record.key is not None
+        groups: dict[str, Any] = self.groups
+        if CONSUMER_GROUP_RECORDS.read_into(
+            groups, record.key, record.value, self._wall_ms
+        ) or SHARE_GROUP_RECORDS.read_into(groups, record.key, record.value, self._wall_ms):
             return
         key = group_records.read_key(record.key)
         if key is None:
             return
         group_id, tp = key
         if tp is None:
-            if record.value is None:
-                self.groups.pop(group_id, None)
-            else:
-                self.groups[group_id] = group_records.read_group(group_id, record.value)
-                self.consumer_groups.pop(group_id, None)  # the group has become classic
+            if record.value is not None:
+                groups[group_id] = group_records.read_group(group_id, record.value)
+            elif isinstance(groups.get(group_id), GroupMetadata):
+                del groups[group_id]
         elif record.value is not None:
             offset = group_records.read_offset(record.value, batch.base_offset)
             offsets = self.offsets.setdefault(group_id, GroupOffsets())
@@ -501,9 +461,18 @@ class ModernGroupManager(ABC, Generic[G, M]):
             GroupMaxSizeReachedError: it has not.
         """
         if member_id not in group.members and len(group.members) >= self._max_size:
-            raise GroupMaxSizeReachedError(
+            raise errors.GroupMaxSizeReachedError(
                 f"The {group.protocol_type} group has reached its maximum capacity of {self._max_size} members."
             )
+
+    def update(self, group: G, member: M, apply: Callable[[], None], records: list[KeyValue]) -> bool:
+        """Change a member's settings by ``apply``; return whether it is new, or its subscription has changed."""
+        before, subscription = self._records.member_record(group.group_id, member), member.subscription
+        is_new = member.member_id not in group.targets
+        apply()
+        if (record := self._records.member_record(group.group_id, member)) != before:
+            records.append(record)
+        return is_new or member.subscription != subscription
 
     # --- epochs and assignments
 
@@ -556,8 +525,8 @@ class ModernGroupManager(ABC, Generic[G, M]):
         if group.is_dead or group.members.get(member.member_id) is not member:
             return
         try:
-            self.remove(group, member, why, _ignore)
-        except (CoordinatorNotAvailableError, NotCoordinatorError) as error:
+            self.remove(group, member, why, ignore)
+        except (errors.CoordinatorNotAvailableError, errors.NotCoordinatorError) as error:
             self._log.info("%r: %r stays for now, although %s: %s", group, member, why, error)
             again(group, member, why, RETRY_EXPIRY_MS)
 
@@ -586,7 +555,19 @@ def validate_names(**fields: str | None) -> None:
     """
     for field, value in fields.items():
         if value is not None and not value.strip():
-            raise InvalidRequestError(f"{field} can't be empty.")
+            raise errors.InvalidRequestError(f"{field} can't be empty.")
+
+
+def heartbeat_response(
+    response_class: type[R], member: ModernGroupMember, interval_ms: int, with_assignment: bool
+) -> R:
+    """Return the response to a member's heartbeat."""
+    kind: Any = response_class
+    response: R = kind(member_id=member.member_id, member_epoch=member.current.epoch, heartbeat_interval_ms=interval_ms)
+    if with_assignment:
+        topics = topics_of(kind.TopicPartitions, member.current.assigned)
+        response.assignment = kind.Assignment(topic_partitions=topics)
+    return response
 
 
 def when_written(respond: Callable[[R], None], response: R) -> Callable[[int], None]:
@@ -598,7 +579,7 @@ def _records_of(group: ModernGroup[Any]) -> ModernGroupRecords[Any, Any]:
     return CONSUMER_GROUP_RECORDS if isinstance(group, ConsumerGroup) else SHARE_GROUP_RECORDS
 
 
-def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
+def _group_tombstones(group: Group) -> list[KeyValue]:
     """Return the records that remove a group with its members, but not its offsets."""
     if isinstance(group, ModernGroup):
         return _records_of(group).group_tombstones(group)
@@ -607,14 +588,12 @@ def _group_tombstones(group: Group) -> list[tuple[bytes, bytes | None]]:
     return [(group_records.group_metadata_key(group.group_id), None)]
 
 
-def _offset_records(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
-) -> list[tuple[bytes, bytes | None]]:
+def _offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[KeyValue]:
     return [
         (group_records.offset_commit_key(group_id, tp), group_records.offset_commit_value(offset))
         for tp, offset in offsets.items()
     ]
 
 
-def _ignore(_: int) -> None:
-    pass
+def ignore(_: int) -> None:
+    """As a callback with an error code: nobody waits for it."""

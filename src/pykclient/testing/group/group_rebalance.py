@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorNotAvailableError,
-    GroupMaxSizeReachedError,
-    InconsistentGroupProtocolError,
-    InvalidRequestError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -32,7 +23,7 @@ from pykclient.testing.group.group_metadata import (
     Protocols,
     SyncCallback,
 )
-from pykclient.testing.group.group_metadata_manager import GroupMetadataManager
+from pykclient.testing.group.group_metadata_manager import GroupMetadataManager, ignore
 
 
 class GroupRebalance:
@@ -116,7 +107,7 @@ class GroupRebalance:
     def prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
         """Start a rebalance: all members must join again."""
         if group.state is COMPLETING_REBALANCE:
-            self._refuse_assignment(group, RebalanceInProgressError.code)
+            self._refuse_assignment(group, errors.RebalanceInProgressError.code)
         _cancel_sync_timer(group)
         group.transition_to(PREPARING_REBALANCE, self._broker.loop.wall_ms)
         self._log.info("Preparing to rebalance %r: %s", group, reason)
@@ -173,7 +164,7 @@ class GroupRebalance:
         if group.state is EMPTY:
             self._log.info("%r has no members any more", group)
             # If this fails, a new coordinator waits for the old members until their sessions expire, no longer.
-            self._manager.store_group(group, {}, _ignore)
+            self._manager.store_group(group, {}, ignore)
             return
         self._log.info("%r: all have joined", group)
         for member in list(group.members.values()):
@@ -209,11 +200,13 @@ class GroupRebalance:
                 group.remove(member_id)
                 self.maybe_complete_join_phase(group)
                 member_id = UNKNOWN_MEMBER_ID
-                raise GroupMaxSizeReachedError(f"group {group.group_id} has {self._max_size} members (group.max.size)")
+                raise errors.GroupMaxSizeReachedError(
+                    f"group {group.group_id} has {self._max_size} members (group.max.size)"
+                )
             if group.state is DEAD:
-                raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
+                raise errors.CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
             if not group.supports_protocols(body.protocol_type, [name for name, _ in attempt.protocols]):
-                raise InconsistentGroupProtocolError(
+                raise errors.InconsistentGroupProtocolError(
                     f"no protocol of the member ({body.protocol_type!r}: {[name for name, _ in attempt.protocols]}) "
                     f"is one that all of group {group.group_id} ({group.protocol_type!r}) support"
                 )
@@ -221,7 +214,7 @@ class GroupRebalance:
                 self._join_new_member(group, attempt)
             else:
                 self._join_existing_member(group, attempt)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             attempt.refuse(error, member_id)
 
     def _accepts(self, group: GroupMetadata, member_id: str) -> bool:
@@ -248,7 +241,7 @@ class GroupRebalance:
                 self._replace_static_member(group, attempt, instance_id, old_id, new_id)
         elif attempt.api_version >= REQUIRES_KNOWN_MEMBER_ID:
             self.expect_pending_member(group, new_id, body.session_timeout_ms)
-            attempt.refuse(MemberIdRequiredError(), new_id)
+            attempt.refuse(errors.MemberIdRequiredError(), new_id)
         else:
             self._add_member(group, attempt, new_id)
 
@@ -256,12 +249,12 @@ class GroupRebalance:
         member_id = attempt.body.member_id
         if member_id in group.pending_members:
             if attempt.body.group_instance_id is not None:
-                raise InvalidRequestError(f"member {member_id} was not static when it got its id")
+                raise errors.InvalidRequestError(f"member {member_id} was not static when it got its id")
             self._add_member(group, attempt, member_id)
             return
-        member = group.validate_member(member_id, attempt.body.group_instance_id)
+        member = group.member(member_id, attempt.body.group_instance_id)
         if group.state is EMPTY:
-            raise UnknownMemberIdError(f"group {group.group_id} has no member {member_id!r}")
+            raise errors.UnknownMemberIdError(f"group {group.group_id} has no member {member_id!r}")
         unchanged = member.matches(attempt.protocols)
         # The response to its last JoinGroup may have been lost.
         joined_already = group.state is COMPLETING_REBALANCE and unchanged
@@ -362,14 +355,14 @@ class GroupRebalance:
         """
         member = self._validate_sync(group, body)
         if group.state is PREPARING_REBALANCE:
-            raise RebalanceInProgressError(f"group {group.group_id} is rebalancing: join again")
+            raise errors.RebalanceInProgressError(f"group {group.group_id} is rebalancing: join again")
         self._remove_pending_sync_member(group, member)
         if group.state is STABLE:
             self.reschedule_session(group, member)
             respond(_assignment_of(group, member))
             return
         # The waiting request was sent before this one, and nobody will read its response.
-        member.answer_sync(SyncGroupResponse(error_code=RebalanceInProgressError.code))
+        member.answer_sync(SyncGroupResponse(error_code=errors.RebalanceInProgressError.code))
         member.awaiting_sync = respond
         if group.is_leader(member.member_id):
             self._store_assignment(group, {one.member_id: one.assignment for one in body.assignments})
@@ -377,11 +370,13 @@ class GroupRebalance:
     @staticmethod
     def _validate_sync(group: GroupMetadata, body: SyncGroupRequest) -> MemberMetadata:
         group.validate_alive()
-        member = group.validate_member(body.member_id, body.group_instance_id)
+        member = group.member(body.member_id, body.group_instance_id)
         group.validate_generation(body.generation_id)
         for theirs, ours in ((body.protocol_type, group.protocol_type), (body.protocol_name, group.protocol_name)):
             if theirs is not None and theirs != ours:
-                raise InconsistentGroupProtocolError(f"group {group.group_id} has agreed on {ours!r}, not {theirs!r}")
+                raise errors.InconsistentGroupProtocolError(
+                    f"group {group.group_id} has agreed on {ours!r}, not {theirs!r}"
+                )
         return member
 
     def _store_assignment(self, group: GroupMetadata, theirs: dict[str, bytes]) -> None:
@@ -429,11 +424,6 @@ class GroupRebalance:
 
     # --- the end
 
-    def unload(self, group: GroupMetadata, error_code: int) -> None:
-        """Unload the group: answer all waiting requests with an error, and cancel all timers."""
-        self.abandon(group, error_code)
-        group.offsets.abandon()
-
     def abandon(self, group: GroupMetadata, error_code: int) -> None:
         """Answer all waiting requests with an error, and cancel all timers, because another group object takes over."""
         group.transition_to(DEAD, self._broker.loop.wall_ms)
@@ -455,10 +445,6 @@ def _cancel_sync_timer(group: GroupMetadata) -> None:
         group.sync_timer.cancel()
 
 
-def _ignore(_: int) -> None:
-    pass
-
-
 def leave_each(
     leaving: Iterable[LeaveGroupRequest.MemberIdentity], remove: Callable[[LeaveGroupRequest.MemberIdentity], None]
 ) -> list[LeaveGroupResponse.MemberResponse]:
@@ -468,7 +454,7 @@ def leave_each(
         error_code = 0
         try:
             remove(identity)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             error_code = error.code
         responses.append(
             LeaveGroupResponse.MemberResponse(
@@ -513,6 +499,6 @@ class JoinAttempt(NamedTuple):
     def reason(self) -> str:
         return self.body.reason or "not provided"
 
-    def refuse(self, error: BrokerError, member_id: str) -> None:
+    def refuse(self, error: errors.BrokerError, member_id: str) -> None:
         """Respond with an error."""
         self.respond(JoinGroupResponse(member_id=member_id, error_code=error.code))

@@ -5,65 +5,21 @@ A key begins with its type, a value with its version, two bytes each. A record w
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from importlib import import_module
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from pykclient.errors import IllegalStateError, UnsupportedVersionError
 from pykclient.protocol.message import DataMessage
-from pykclient.protocol.messages.consumer_group_current_member_assignment_key import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-)
-from pykclient.protocol.messages.consumer_group_current_member_assignment_value import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-)
-from pykclient.protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
-from pykclient.protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
-from pykclient.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from pykclient.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
-from pykclient.protocol.messages.consumer_group_regular_expression_key import ConsumerGroupRegularExpressionKey
-from pykclient.protocol.messages.consumer_group_regular_expression_value import ConsumerGroupRegularExpressionValue
-from pykclient.protocol.messages.consumer_group_target_assignment_member_key import (
-    ConsumerGroupTargetAssignmentMemberKey,
-)
-from pykclient.protocol.messages.consumer_group_target_assignment_member_value import (
-    ConsumerGroupTargetAssignmentMemberValue,
-)
-from pykclient.protocol.messages.consumer_group_target_assignment_metadata_key import (
-    ConsumerGroupTargetAssignmentMetadataKey,
-)
-from pykclient.protocol.messages.consumer_group_target_assignment_metadata_value import (
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from pykclient.protocol.messages.group_metadata_key import GroupMetadataKey
 from pykclient.protocol.messages.group_metadata_value import GroupMetadataValue
 from pykclient.protocol.messages.offset_commit_key import OffsetCommitKey
 from pykclient.protocol.messages.offset_commit_value import OffsetCommitValue
-from pykclient.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
-from pykclient.protocol.messages.share_group_current_member_assignment_value import (
-    ShareGroupCurrentMemberAssignmentValue,
-)
-from pykclient.protocol.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
-from pykclient.protocol.messages.share_group_member_metadata_value import ShareGroupMemberMetadataValue
-from pykclient.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
-from pykclient.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
-from pykclient.protocol.messages.share_group_state_partition_metadata_key import ShareGroupStatePartitionMetadataKey
-from pykclient.protocol.messages.share_group_state_partition_metadata_value import (
-    ShareGroupStatePartitionMetadataValue,
-)
-from pykclient.protocol.messages.share_group_target_assignment_member_key import ShareGroupTargetAssignmentMemberKey
-from pykclient.protocol.messages.share_group_target_assignment_member_value import (
-    ShareGroupTargetAssignmentMemberValue,
-)
-from pykclient.protocol.messages.share_group_target_assignment_metadata_key import (
-    ShareGroupTargetAssignmentMetadataKey,
-)
-from pykclient.protocol.messages.share_group_target_assignment_metadata_value import (
-    ShareGroupTargetAssignmentMetadataValue,
-)
-from pykclient.protocol.wire import BytesLike, Reader, Writer
-from pykclient.testing.coordinator_log import KeyValue
+from pykclient.protocol.wire import BytesLike, Reader
+from pykclient.testing.coordinator_log import KeyValue, versioned
 from pykclient.testing.group.group_metadata import CommittedOffset, GroupMetadata, MemberMetadata
 from pykclient.testing.group.modern_groups import (
     ClassicProtocol,
@@ -91,16 +47,9 @@ _OFFSET_VERSION: Final = 4
 _GROUP_VERSION: Final = 3
 
 
-def _prefixed(prefix: int, message: DataMessage, version: int) -> bytes:
-    w = Writer()
-    w.int16(prefix)
-    message.write(w, version)
-    return w.getvalue()
-
-
 def offset_commit_key(group_id: str, tp: TopicPartition) -> bytes:
     key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
-    return _prefixed(_OFFSET_COMMIT_KEYS[-1], key, 0)
+    return versioned(_OFFSET_COMMIT_KEYS[-1], key)
 
 
 def offset_commit_value(offset: CommittedOffset) -> bytes:
@@ -113,11 +62,11 @@ def offset_commit_value(offset: CommittedOffset) -> bytes:
         expire_timestamp=offset.expire_timestamp_ms,
         topic_id=offset.topic_id,
     )
-    return _prefixed(version, value, version)
+    return versioned(version, value, version)
 
 
 def group_metadata_key(group_id: str) -> bytes:
-    return _prefixed(_GROUP_METADATA_KEY, GroupMetadataKey(group=group_id), 0)
+    return versioned(_GROUP_METADATA_KEY, GroupMetadataKey(group=group_id))
 
 
 def group_metadata_value(group: GroupMetadata, assignments: Mapping[str, bytes]) -> bytes:
@@ -145,7 +94,7 @@ def group_metadata_value(group: GroupMetadata, assignments: Mapping[str, bytes])
             for member in group.members.values()
         ],
     )
-    return _prefixed(_GROUP_VERSION, value, _GROUP_VERSION)
+    return versioned(_GROUP_VERSION, value, _GROUP_VERSION)
 
 
 def read_key(key: BytesLike) -> tuple[str, TopicPartition | None] | None:
@@ -224,19 +173,26 @@ def read_group(group_id: str, value: BytesLike) -> GroupMetadata:
 
 # --- groups whose coordinator assigns --------------------------------------------------------------------------------
 
-#: A member's state in the record of a share group: it has what it was assigned.
-_STABLE: Final = 0
-
 M = TypeVar("M", bound=ModernGroupMember)
 G = TypeVar("G", bound="ModernGroup[Any]")
 
 
+def _record_classes(name: str) -> tuple[Any, Any]:
+    """Return the classes of the key and the value of a kind of record."""
+    module = re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
+    key, value = (
+        getattr(import_module(f"pykclient.protocol.messages.{module}_{part.lower()}"), f"{name}{part}")
+        for part in ("Key", "Value")
+    )
+    return key, value
+
+
 def _record(key: Any, value: DataMessage) -> KeyValue:
-    return _prefixed(key.RECORD_TYPE, key, 0), _prefixed(0, value, 0)
+    return versioned(key.RECORD_TYPE, key), versioned(0, value)
 
 
 def _tombstone(key: Any) -> KeyValue:
-    return _prefixed(key.RECORD_TYPE, key, 0), None
+    return versioned(key.RECORD_TYPE, key), None
 
 
 def topics_of(topic_class: Any, partitions: Partitions) -> list[Any]:
@@ -251,17 +207,19 @@ def _partitions(topics: Iterable[Any]) -> dict[UUID, frozenset[int]]:
 class ModernGroupRecords(ABC, Generic[G, M]):
     """The records of one kind of group: epochs, members, and the target and the current assignment of each member.
 
-    Both kinds have these records, in messages of their own. Thread: any.
+    Both kinds have these records, in messages of their own, and an ``other`` one. Thread: any.
     """
 
-    _group_class: ClassVar[Any]
-    _group: ClassVar[Any]
-    _member: ClassVar[Any]
-    _target: ClassVar[Any]
-    _member_target: ClassVar[Any]
-    _member_current: ClassVar[Any]
-    #: The class of the remaining kind of key.
-    _other_key: ClassVar[Any]
+    def __init__(self, kind: str, other: str, group_class: type[G], member_class: type[M]) -> None:
+        self._group_class = group_class
+        self._member_class = member_class
+        names = (
+            *("Metadata", "MemberMetadata", "TargetAssignmentMetadata", "TargetAssignmentMember"),
+            *("CurrentMemberAssignment", other),
+        )
+        pairs = [_record_classes(f"{kind}Group{name}") for name in names]
+        self._group, self._member, self._target, self._member_target, self._member_current, self._other = pairs
+        self._by_type = {key.RECORD_TYPE: (key, value) for key, value in pairs}
 
     # --- writing
 
@@ -272,7 +230,12 @@ class ModernGroupRecords(ABC, Generic[G, M]):
 
     def member_record(self, group_id: str, member: M) -> KeyValue:
         """Return the record of a member's settings."""
-        return _record(self._member[0](group_id=group_id, member_id=member.member_id), self._settings(member))
+        key, value = self._member
+        settings = value(subscribed_topic_names=sorted(member.topic_names))
+        for name in member.SETTINGS:
+            setattr(settings, name, getattr(member, name))
+        self._add_settings(settings, member)
+        return _record(key(group_id=group_id, member_id=member.member_id), settings)
 
     def target_record(self, group: G, wall_ms: int) -> KeyValue:
         """Return the record of the target assignment's epoch, which comes after its members'."""
@@ -296,7 +259,17 @@ class ModernGroupRecords(ABC, Generic[G, M]):
 
     def member_current_record(self, group_id: str, member: M) -> KeyValue:
         """Return the record of a member's current assignment."""
-        return _record(self._member_current[0](group_id=group_id, member_id=member.member_id), self._current(member))
+        key, value = self._member_current
+        current = value(
+            member_epoch=member.current.epoch,
+            previous_member_epoch=member.current.previous_epoch,
+            state=member.current.state,
+            assigned_partitions=topics_of(value.TopicPartitions, member.current.assigned),
+        )
+        if member.current.pending_revocation:
+            pending = topics_of(value.TopicPartitions, member.current.pending_revocation)
+            current.partitions_pending_revocation = pending
+        return _record(key(group_id=group_id, member_id=member.member_id), current)
 
     def member_tombstones(self, group_id: str, member_id: str) -> list[KeyValue]:
         """Return the records that remove a member."""
@@ -326,37 +299,37 @@ class ModernGroupRecords(ABC, Generic[G, M]):
 
     # --- reading
 
-    def read_into(self, groups: dict[str, G], key: BytesLike, value: BytesLike | None, wall_ms: int) -> bool:
+    def read_into(
+        self, groups: dict[str, GroupMetadata | G], key: BytesLike, value: BytesLike | None, wall_ms: int
+    ) -> bool:
         """Apply a record to the groups loaded so far; return False for other types of records.
 
         Raises:
             RemoteProtocolError, UnsupportedVersionError: the record cannot be decoded.
         """
         reader = Reader(key)
-        type = reader.int16()
-        pairs = self._group, self._member, self._target, self._member_target, self._member_current
-        key_classes = [*(key for key, _ in pairs), self._other_key]
-        key_class = next((one for one in key_classes if type == one.RECORD_TYPE), None)
+        key_class, value_class = self._by_type.get(reader.int16(), (None, None))
         if key_class is None:
             return False
         found = key_class.read(reader, 0)
-        group = groups.get(found.group_id)
-        if value is None:
-            if group is not None and key_class is self._group[0]:
-                del groups[found.group_id]
-            elif group is not None:
-                self._forget(group, key_class, found)
-            return True
-        body = Reader(value)
-        body.int16()
-        if group is None:
-            group = groups[found.group_id] = self._group_class(found.group_id, wall_ms)
-        self._apply(group, key_class, found, body)
+        known = groups.get(found.group_id)
+        group = known if isinstance(known, self._group_class) else None
+        if value is not None:
+            body = Reader(value)
+            body.int16()
+            read = value_class.read(body, 0)
+            if group is None:
+                group = groups[found.group_id] = self._group_class(found.group_id, wall_ms)
+            self._apply(group, key_class, found, read)
+        elif group is not None and key_class is self._group[0]:
+            del groups[found.group_id]
+        elif group is not None:
+            self._forget(group, key_class, found)
         return True
 
     def _forget(self, group: G, key_class: type[DataMessage], key: Any) -> None:
         """Apply a tombstone, except the group's."""
-        if key_class is self._other_key:
+        if key_class is self._other[0]:
             self._forget_other(group, key)
         elif key_class is self._member_target[0]:
             group.targets.pop(key.member_id, None)
@@ -365,39 +338,42 @@ class ModernGroupRecords(ABC, Generic[G, M]):
             if key_class is self._member[0]:
                 group.remove(member)
             else:
-                self._forget_current(group, member)
+                group.advance(member, member.FIRST)
 
-    def _apply(self, group: G, key_class: type[DataMessage], key: Any, body: Reader) -> None:
+    def _apply(self, group: G, key_class: type[DataMessage], key: Any, value: Any) -> None:
         if key_class is self._group[0]:
-            epoch = self._group[1].read(body, 0)
-            group.group_epoch, group.metadata_hash = epoch.epoch, epoch.metadata_hash
+            group.group_epoch, group.metadata_hash = value.epoch, value.metadata_hash
         elif key_class is self._target[0]:
-            group.assignment_epoch = self._target[1].read(body, 0).assignment_epoch
-        elif key_class is self._other_key:
-            self._read_other(group, key, body)
+            group.assignment_epoch = value.assignment_epoch
+        elif key_class is self._other[0]:
+            self._read_other(group, key, value)
         elif key_class is self._member_target[0]:
-            group.targets[key.member_id] = _partitions(self._member_target[1].read(body, 0).topic_partitions)
+            group.targets[key.member_id] = _partitions(value.topic_partitions)
         elif key_class is self._member[0]:
-            self._read_settings(group, key.member_id, self._member[1].read(body, 0))
+            member = group.members.get(key.member_id) or self._member_class(key.member_id)
+            for name in member.SETTINGS:
+                setattr(member, name, getattr(value, name))
+            member.topic_names = frozenset(value.subscribed_topic_names)
+            self._read_more_settings(member, value)
+            if key.member_id not in group.members:
+                group.add(member)
         elif key.member_id in group.members:
-            self._read_current(group, group.members[key.member_id], self._member_current[1].read(body, 0))
+            current = CurrentAssignment(
+                value.member_epoch,
+                value.previous_member_epoch,
+                value.state,
+                _partitions(value.assigned_partitions),
+                _partitions(getattr(value, "partitions_pending_revocation", ())),
+            )
+            group.advance(group.members[key.member_id], current)
 
     # --- by kind
 
-    @abstractmethod
-    def _settings(self, member: M) -> DataMessage: ...
+    def _add_settings(self, value: Any, member: M) -> None:
+        """Add to a record what only members of this kind have."""
 
-    @abstractmethod
-    def _read_settings(self, group: G, member_id: str, value: Any) -> None: ...
-
-    @abstractmethod
-    def _current(self, member: M) -> DataMessage: ...
-
-    @abstractmethod
-    def _read_current(self, group: G, member: M, value: Any) -> None: ...
-
-    def _forget_current(self, group: G, member: M) -> None:
-        """Apply the tombstone of a current assignment, unless it only comes together with the member's."""
+    def _read_more_settings(self, member: M, value: Any) -> None:
+        """Apply what only members of this kind have."""
 
     @abstractmethod
     def _other_records(self, group: G, wall_ms: int) -> list[KeyValue]: ...
@@ -406,7 +382,7 @@ class ModernGroupRecords(ABC, Generic[G, M]):
     def _other_tombstones(self, group: G) -> list[KeyValue]: ...
 
     @abstractmethod
-    def _read_other(self, group: G, key: Any, body: Reader) -> None: ...
+    def _read_other(self, group: G, key: Any, value: Any) -> None: ...
 
     def _forget_other(self, group: G, key: Any) -> None:
         """Apply the tombstone of the remaining kind, unless it only comes together with the group's."""
@@ -415,184 +391,79 @@ class ModernGroupRecords(ABC, Generic[G, M]):
 class ConsumerGroupRecords(ModernGroupRecords[ConsumerGroup, ConsumerGroupMember]):
     """The records of consumer groups, which also have the topics that match each regular expression."""
 
-    _group_class = ConsumerGroup
-    _group = ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
-    _member = ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
-    _target = ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
-    _member_target = ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue
-    _member_current = ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue
-    _other_key = ConsumerGroupRegularExpressionKey
-
     def regex_record(self, group_id: str, regex: str, topics: Iterable[str], wall_ms: int) -> KeyValue:
         """Return the record of the topics that match a regular expression."""
-        key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
-        return _record(key, ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=0, timestamp=wall_ms))
-
-    def _settings(self, member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataValue:
-        value = ConsumerGroupMemberMetadataValue(
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
-            subscribed_topic_regex=member.topic_regex,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            server_assignor=member.server_assignor,
+        key, value = self._other
+        return _record(
+            key(group_id=group_id, regular_expression=regex),
+            value(topics=sorted(topics), version=0, timestamp=wall_ms),
         )
+
+    def _add_settings(self, value: Any, member: ConsumerGroupMember) -> None:
         value.classic_member_metadata = None
         if member.classic is not None:
-            value.classic_member_metadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+            value.classic_member_metadata = value.ClassicMemberMetadata(
                 session_timeout_ms=member.classic.session_timeout_ms,
                 supported_protocols=[
-                    ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
-                    for name, metadata in member.classic.protocols
+                    value.ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
                 ],
             )
-        return value
 
-    def _read_settings(self, group: ConsumerGroup, member_id: str, value: ConsumerGroupMemberMetadataValue) -> None:
-        member = group.members.get(member_id)
-        if member is None:
-            member = ConsumerGroupMember(member_id, value.instance_id)
-            group.add(member)
-        member.rack_id = value.rack_id
-        member.client_id = value.client_id
-        member.client_host = value.client_host
-        member.topic_names = frozenset(value.subscribed_topic_names)
-        member.topic_regex = value.subscribed_topic_regex or ""
-        member.rebalance_timeout_ms = value.rebalance_timeout_ms
-        member.server_assignor = value.server_assignor
+    def _read_more_settings(self, member: ConsumerGroupMember, value: Any) -> None:
+        member.subscribed_topic_regex = value.subscribed_topic_regex or ""
         member.classic = None
         if (classic := value.classic_member_metadata) is not None:
             protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols)
             member.classic = ClassicProtocol(classic.session_timeout_ms, protocols)
 
-    def _current(self, member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
-        current, topic = member.current, ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
-        return ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=current.epoch,
-            previous_member_epoch=current.previous_epoch,
-            state=current.state,
-            assigned_partitions=topics_of(topic, current.assigned),
-            partitions_pending_revocation=topics_of(topic, current.pending_revocation),
-        )
-
-    def _read_current(
-        self, group: ConsumerGroup, member: ConsumerGroupMember, value: ConsumerGroupCurrentMemberAssignmentValue
-    ) -> None:
-        group.advance(
-            member,
-            CurrentAssignment(
-                value.member_epoch,
-                value.previous_member_epoch,
-                value.state,
-                _partitions(value.assigned_partitions),
-                _partitions(value.partitions_pending_revocation),
-            ),
-        )
-
-    def _forget_current(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        group.advance(member, CurrentAssignment())
-
     def _other_records(self, group: ConsumerGroup, wall_ms: int) -> list[KeyValue]:
         return [self.regex_record(group.group_id, regex, topics, wall_ms) for regex, topics in group.regexes.items()]
 
     def _other_tombstones(self, group: ConsumerGroup) -> list[KeyValue]:
-        key = ConsumerGroupRegularExpressionKey
+        key = self._other[0]
         return [_tombstone(key(group_id=group.group_id, regular_expression=regex)) for regex in group.regexes]
 
-    def _read_other(self, group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, body: Reader) -> None:
-        topics = ConsumerGroupRegularExpressionValue.read(body, 0).topics
-        group.regexes[key.regular_expression] = frozenset(topics)
+    def _read_other(self, group: ConsumerGroup, key: Any, value: Any) -> None:
+        group.regexes[key.regular_expression] = frozenset(value.topics)
 
-    def _forget_other(self, group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey) -> None:
+    def _forget_other(self, group: ConsumerGroup, key: Any) -> None:
         group.regexes.pop(key.regular_expression, None)
 
 
 class ShareGroupRecords(ModernGroupRecords[ShareGroup, ShareGroupMember]):
     """The records of share groups, which also have the topics with a state in share coordinators."""
 
-    _group_class = ShareGroup
-    _group = ShareGroupMetadataKey, ShareGroupMetadataValue
-    _member = ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue
-    _target = ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
-    _member_target = ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue
-    _member_current = ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue
-    _other_key = ShareGroupStatePartitionMetadataKey
-
     def state_record(self, group: ShareGroup) -> KeyValue:
         """Return the record of the topics that have a state in share coordinators."""
-
-        def infos(
-            topics: Mapping[UUID, SharedTopic],
-        ) -> list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo]:
-            return [
-                ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo(
-                    topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.partitions)
-                )
+        key, value = self._other
+        initializing, initialized = (
+            [
+                value.TopicPartitionsInfo(topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.partitions))
                 for topic_id, topic in topics.items()
             ]
-
-        value = ShareGroupStatePartitionMetadataValue(
-            initializing_topics=infos(group.initializing),
-            initialized_topics=infos(group.initialized),
-            deleting_topics=[
-                ShareGroupStatePartitionMetadataValue.TopicInfo(topic_id=topic_id, topic_name=name)
-                for topic_id, name in group.deleting.items()
-            ],
+            for topics in (group.initializing, group.initialized)
         )
-        return _record(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), value)
-
-    def _settings(self, member: ShareGroupMember) -> ShareGroupMemberMetadataValue:
-        return ShareGroupMemberMetadataValue(
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
+        deleting = [value.TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in group.deleting.items()]
+        return _record(
+            key(group_id=group.group_id),
+            value(initializing_topics=initializing, initialized_topics=initialized, deleting_topics=deleting),
         )
-
-    def _read_settings(self, group: ShareGroup, member_id: str, value: ShareGroupMemberMetadataValue) -> None:
-        member = group.members.setdefault(member_id, ShareGroupMember(member_id))
-        member.rack_id = value.rack_id
-        member.client_id = value.client_id
-        member.client_host = value.client_host
-        member.topic_names = frozenset(value.subscribed_topic_names)
-
-    def _current(self, member: ShareGroupMember) -> ShareGroupCurrentMemberAssignmentValue:
-        return ShareGroupCurrentMemberAssignmentValue(
-            member_epoch=member.epoch,
-            previous_member_epoch=member.previous_epoch,
-            state=_STABLE,
-            assigned_partitions=topics_of(ShareGroupCurrentMemberAssignmentValue.TopicPartitions, member.assigned),
-        )
-
-    def _read_current(
-        self,
-        group: ShareGroup,  # noqa: ARG002
-        member: ShareGroupMember,
-        value: ShareGroupCurrentMemberAssignmentValue,
-    ) -> None:
-        member.epoch = value.member_epoch
-        member.previous_epoch = value.previous_member_epoch
-        member.assigned = _partitions(value.assigned_partitions)
 
     def _other_records(self, group: ShareGroup, wall_ms: int) -> list[KeyValue]:  # noqa: ARG002
         return [self.state_record(group)]
 
     def _other_tombstones(self, group: ShareGroup) -> list[KeyValue]:
-        return [_tombstone(ShareGroupStatePartitionMetadataKey(group_id=group.group_id))]
+        return [_tombstone(self._other[0](group_id=group.group_id))]
 
-    def _read_other(self, group: ShareGroup, key: ShareGroupStatePartitionMetadataKey, body: Reader) -> None:  # noqa: ARG002
-        value = ShareGroupStatePartitionMetadataValue.read(body, 0)
-        for found, topics in (
-            (value.initializing_topics, group.initializing),
-            (value.initialized_topics, group.initialized),
-        ):
-            topics.clear()
-            for topic in found:
-                topics[topic.topic_id] = SharedTopic(topic.topic_name, frozenset(topic.partitions))
+    def _read_other(self, group: ShareGroup, key: Any, value: Any) -> None:  # noqa: ARG002
+        group.initializing, group.initialized = (
+            {topic.topic_id: SharedTopic(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
+            for topics in (value.initializing_topics, value.initialized_topics)
+        )
         group.deleting = {topic.topic_id: topic.topic_name for topic in value.deleting_topics}
 
 
-CONSUMER_GROUP_RECORDS: Final = ConsumerGroupRecords()
-SHARE_GROUP_RECORDS: Final = ShareGroupRecords()
+CONSUMER_GROUP_RECORDS: Final = ConsumerGroupRecords(
+    "Consumer", "RegularExpression", ConsumerGroup, ConsumerGroupMember
+)
+SHARE_GROUP_RECORDS: Final = ShareGroupRecords("Share", "StatePartitionMetadata", ShareGroup, ShareGroupMember)

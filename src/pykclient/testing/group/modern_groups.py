@@ -11,19 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from types import MappingProxyType
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from pykclient.errors import (
-    FencedInstanceIdError,
-    FencedMemberEpochError,
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    StaleMemberEpochError,
-    UnknownMemberIdError,
-    UnreleasedInstanceIdError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -48,8 +39,81 @@ RETRY_EXPIRY_MS: Final = 500
 Partitions = Mapping["UUID", frozenset[int]]
 
 
+#: The values in records of ConsumerGroupCurrentMemberAssignment.
+MEMBER_STABLE: Final = 1
+
+UNREVOKED_PARTITIONS: Final = 2
+
+UNRELEASED_PARTITIONS: Final = 3
+
+#: The epoch of a heartbeat with which a member leaves.
+LEAVE_EPOCH: Final = -1
+
+#: The epoch of a static member that has left for a while.
+LEFT_STATIC_EPOCH: Final = -2
+
+
+class CurrentAssignment(NamedTuple):
+    """The progress of a member towards its target."""
+
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: int = MEMBER_STABLE
+    assigned: Partitions = MappingProxyType({})
+    pending_revocation: Partitions = MappingProxyType({})
+
+    def next(
+        self,
+        target_epoch: int,
+        target: Partitions,
+        reported: Partitions | None,
+        is_owned: Callable[[UUID, int], bool],
+    ) -> CurrentAssignment:
+        """Return the next step towards ``target`` (Java: CurrentAssignmentBuilder).
+
+        ``reported`` are the partitions that the member says it owns, None if the heartbeat did not say.
+        ``is_owned(topic_id, partition)`` tells whether any member owns or still has to give up a partition.
+        """
+        epoch = self.epoch
+        if self.state == MEMBER_STABLE and epoch == target_epoch:
+            return self
+        if self.state == UNREVOKED_PARTITIONS:
+            if _overlaps(reported, self.pending_revocation):
+                return self
+            epoch += 1
+        kept: dict[UUID, frozenset[int]] = {}
+        revoked: dict[UUID, frozenset[int]] = {}
+        added: dict[UUID, frozenset[int]] = {}
+        is_waiting = False
+        for topic_id in {**target, **self.assigned}:
+            wanted, assigned = target.get(topic_id, frozenset()), self.assigned.get(topic_id, frozenset())
+            free = frozenset(number for number in wanted - assigned if not is_owned(topic_id, number))
+            is_waiting = is_waiting or free != wanted - assigned
+            for partitions, into in ((assigned & wanted, kept), (assigned - wanted, revoked), (free, added)):
+                if partitions:
+                    into[topic_id] = partitions
+        if revoked and _overlaps(reported, revoked):
+            return CurrentAssignment(epoch, self.epoch, UNREVOKED_PARTITIONS, kept, revoked)
+        for topic_id, partitions in added.items():
+            kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
+        state = UNRELEASED_PARTITIONS if is_waiting else MEMBER_STABLE
+        return CurrentAssignment(target_epoch, self.epoch, state, kept, {})
+
+
+def _overlaps(reported: Partitions | None, revoked: Partitions) -> bool:
+    """Return whether the member may still own any of the revoked partitions."""
+    if reported is None:
+        return True
+    return any(reported.get(topic_id, frozenset()) & partitions for topic_id, partitions in revoked.items())
+
+
 class ModernGroupMember:
     """A member of either kind of group. Thread: loop."""
+
+    #: The settings that the member's record has as they are.
+    SETTINGS: ClassVar[tuple[str, ...]] = ("rack_id", "client_id", "client_host")
+    #: The assignment of a new member.
+    FIRST: ClassVar = CurrentAssignment()
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
@@ -57,6 +121,7 @@ class ModernGroupMember:
         self.client_id = ""
         self.client_host = ""
         self.topic_names: frozenset[str] = frozenset()
+        self.current: CurrentAssignment = self.FIRST
         self.session_timer: TimerHandle | None = None
 
     def update_settings(
@@ -70,17 +135,25 @@ class ModernGroupMember:
         if body.subscribed_topic_names is not None:
             self.topic_names = frozenset(body.subscribed_topic_names)
 
+    @property
+    def subscription(self) -> tuple[object, ...]:
+        """What the member reads: a change begins the group's next epoch."""
+        return (self.topic_names,)
+
     def cancel_timers(self) -> None:
         """Cancel the timer of the session."""
         if self.session_timer is not None:
             self.session_timer.cancel()
             self.session_timer = None
 
+    def __repr__(self) -> str:
+        return f"<member {self.member_id}, epoch {self.current.epoch}>"
+
 
 M = TypeVar("M", bound=ModernGroupMember)
 
 
-class ModernGroup(CoordinatedGroup, Generic[M]):
+class ModernGroup(CoordinatedGroup[M]):
     """The members, epochs and writes of a group whose members only send heartbeats.
 
     The group's epoch rises when its members, their subscriptions or the subscribed topics change; then the target is
@@ -128,16 +201,13 @@ class ModernGroup(CoordinatedGroup, Generic[M]):
             if (count := cache.num_partitions(topic))
         }
 
-    def existing_member(self, member_id: str) -> M:
-        """Return the member.
+    def add(self, member: M) -> None:
+        """Add a member, or replace the one with its id."""
+        self.members[member.member_id] = member
 
-        Raises:
-            UnknownMemberIdError: there is no such member.
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
+    def advance(self, member: M, current: CurrentAssignment) -> None:
+        """Advance a member towards its target."""
+        member.current = current
 
     def remove(self, member: M) -> None:
         """Remove a member with its target."""
@@ -234,92 +304,11 @@ def hash_of(topics: Topics) -> int:
     return zlib.crc32(text.encode()) if text else 0
 
 
-#: The values in records of ConsumerGroupCurrentMemberAssignment.
-MEMBER_STABLE: Final = 1
-
-UNREVOKED_PARTITIONS: Final = 2
-
-UNRELEASED_PARTITIONS: Final = 3
-
-#: The epoch of a static member that has left for a while.
-LEFT_STATIC_EPOCH: Final = -2
-
-
-class CurrentAssignment(NamedTuple):
-    """The progress of a member towards its target."""
-
-    epoch: int = 0
-    previous_epoch: int = -1
-    state: int = MEMBER_STABLE
-    assigned: Partitions = MappingProxyType({})
-    pending_revocation: Partitions = MappingProxyType({})
-
-    def at(self, epoch: int, state: int, assigned: Partitions, pending: Partitions) -> CurrentAssignment:
-        """Return the next step, which stores this one's epoch as the previous one."""
-        return CurrentAssignment(epoch, self.epoch, state, assigned, pending)
-
-    def next(
-        self,
-        target_epoch: int,
-        target: Partitions,
-        reported: Partitions | None,
-        is_owned: Callable[[UUID, int], bool],
-    ) -> CurrentAssignment:
-        """Return the next step towards ``target`` (Java: CurrentAssignmentBuilder).
-
-        ``reported`` are the partitions that the member says it owns, None if the heartbeat did not say.
-        ``is_owned(topic_id, partition)`` tells whether any member owns or still has to give up a partition.
-        """
-        if self.state == MEMBER_STABLE:
-            return (
-                self
-                if self.epoch == target_epoch
-                else self._towards(self.epoch, target_epoch, target, reported, is_owned)
-            )
-        if self.state == UNREVOKED_PARTITIONS:
-            if _overlaps(reported, self.pending_revocation):
-                return self
-            return self._towards(self.epoch + 1, target_epoch, target, reported, is_owned)
-        return self._towards(self.epoch, target_epoch, target, reported, is_owned)
-
-    def _towards(
-        self,
-        epoch: int,
-        target_epoch: int,
-        target: Partitions,
-        reported: Partitions | None,
-        is_owned: Callable[[UUID, int], bool],
-    ) -> CurrentAssignment:
-        kept: dict[UUID, frozenset[int]] = {}
-        revoked: dict[UUID, frozenset[int]] = {}
-        added: dict[UUID, frozenset[int]] = {}
-        is_waiting = False
-        for topic_id in {**target, **self.assigned}:
-            wanted, assigned = target.get(topic_id, frozenset()), self.assigned.get(topic_id, frozenset())
-            free = frozenset(number for number in wanted - assigned if not is_owned(topic_id, number))
-            is_waiting = is_waiting or free != wanted - assigned
-            for partitions, into in ((assigned & wanted, kept), (assigned - wanted, revoked), (free, added)):
-                if partitions:
-                    into[topic_id] = partitions
-        if revoked and _overlaps(reported, revoked):
-            return self.at(epoch, UNREVOKED_PARTITIONS, kept, revoked)
-        for topic_id, partitions in added.items():
-            kept[topic_id] = kept.get(topic_id, frozenset()) | partitions
-        return self.at(target_epoch, UNRELEASED_PARTITIONS if is_waiting else MEMBER_STABLE, kept, {})
-
-
 class ClassicProtocol(NamedTuple):
     """The settings of a member that uses the classic protocol: the names of its assignors and its subscription."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-
-
-def _overlaps(reported: Partitions | None, revoked: Partitions) -> bool:
-    """Return whether the member may still own any of the revoked partitions."""
-    if reported is None:
-        return True
-    return any(reported.get(topic_id, frozenset()) & partitions for topic_id, partitions in revoked.items())
 
 
 class ConsumerGroupMember(ModernGroupMember):
@@ -329,14 +318,18 @@ class ConsumerGroupMember(ModernGroupMember):
     with the classic protocol, the time until the next request. Thread: loop.
     """
 
+    SETTINGS = (
+        *ModernGroupMember.SETTINGS,
+        *("instance_id", "rebalance_timeout_ms", "subscribed_topic_regex", "server_assignor"),
+    )
+
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
         super().__init__(member_id)
         self.instance_id = instance_id
         self.rebalance_timeout_ms = -1
-        self.topic_regex = ""
+        self.subscribed_topic_regex = ""
         self.server_assignor: str | None = None
         self.classic: ClassicProtocol | None = None
-        self.current = CurrentAssignment()
         self.rebalance_timer: TimerHandle | None = None
 
     def update(self, body: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> None:
@@ -346,7 +339,7 @@ class ConsumerGroupMember(ModernGroupMember):
         if body.rebalance_timeout_ms != -1:
             self.rebalance_timeout_ms = body.rebalance_timeout_ms
         if body.subscribed_topic_regex is not None:
-            self.topic_regex = body.subscribed_topic_regex
+            self.subscribed_topic_regex = body.subscribed_topic_regex
         if body.server_assignor is not None:
             self.server_assignor = body.server_assignor
 
@@ -365,18 +358,18 @@ class ConsumerGroupMember(ModernGroupMember):
         self.rack_id = subscription.rack_id or self.rack_id
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.topic_names = frozenset(subscription.topics)
-        self.topic_regex = ""
+        self.subscribed_topic_regex = ""
         self.server_assignor = None
 
     def copy_settings(self, other: ConsumerGroupMember) -> None:
         """Take over the place of a static member that has left."""
-        self.rack_id = other.rack_id
-        self.rebalance_timeout_ms = other.rebalance_timeout_ms
-        self.topic_names = other.topic_names
-        self.topic_regex = other.topic_regex
-        self.server_assignor = other.server_assignor
-        self.classic = other.classic
+        for name in (*self.SETTINGS, "topic_names", "classic"):
+            setattr(self, name, getattr(other, name))
         self.current = other.current._replace(epoch=0, previous_epoch=0)
+
+    @property
+    def subscription(self) -> tuple[object, ...]:
+        return self.topic_names, self.subscribed_topic_regex
 
     def cancel_timers(self) -> None:
         """Cancel the timers of the session and of a rebalance."""
@@ -404,7 +397,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     Each member reaches its target by its heartbeats. Thread: loop.
     """
 
-    protocol_type = "consumer"
+    protocol_type = group_type = "consumer"
     uses_consumer_protocol = True
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
@@ -432,13 +425,12 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
         """Return the topics that a member subscribes to, by name or by regular expression."""
-        return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
+        return member.topic_names | self.regexes.get(member.subscribed_topic_regex, frozenset())
 
     # --- members
 
     def add(self, member: ConsumerGroupMember) -> None:
-        """Add a member, or replace the one with its id."""
-        self.members[member.member_id] = member
+        super().add(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self._count(member.current, 1)
@@ -451,7 +443,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self._count(member.current, -1)
 
     def advance(self, member: ConsumerGroupMember, current: CurrentAssignment) -> None:
-        """Advance a member towards its target."""
         self._count(member.current, -1)
         member.current = current
         self._count(current, 1)
@@ -509,30 +500,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     # --- permissions
 
-    def member(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
-        """Return the member that a request names, which is static if there is an instance id.
-
-        Raises:
-            UnknownMemberIdError, FencedInstanceIdError: there is no such member.
-        """
-        return self.existing_member(member_id) if instance_id is None else self.static_member(instance_id, member_id)
-
-    def static_member(self, instance_id: str, member_id: str) -> ConsumerGroupMember:
-        """Return the member with this instance id.
-
-        Raises:
-            UnknownMemberIdError: there is none.
-            FencedInstanceIdError: it has another member id.
-        """
-        current_id = self.static_members.get(instance_id)
-        if current_id is None:
-            raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
-        if current_id != member_id:
-            raise FencedInstanceIdError(
-                f"Static member {member_id} with instance id {instance_id} was fenced by member {current_id}."
-            )
-        return self.members[current_id]
-
     def validate_released(self, instance_id: str) -> ConsumerGroupMember | None:
         """Return the static member that another one may replace, None if nobody has this instance id.
 
@@ -544,7 +511,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return None
         owner = self.members[owner_id]
         if owner.current.epoch != LEFT_STATIC_EPOCH and owner.classic is None:
-            raise UnreleasedInstanceIdError(
+            raise errors.UnreleasedInstanceIdError(
                 f"Static member with instance id {instance_id} cannot join the group because the instance id is owned "
                 f"by {owner_id} member."
             )
@@ -560,14 +527,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         current = member.current
         rest = "The member must abandon all its partitions and rejoin."
         if epoch > current.epoch:
-            raise FencedMemberEpochError(
+            raise errors.FencedMemberEpochError(
                 f"The consumer group member has a greater member epoch ({epoch}) than the one known by the group "
                 f"coordinator ({current.epoch}). {rest}"
             )
         if epoch < current.epoch and not (
             epoch == current.previous_epoch and reported is not None and _is_subset(reported, current.assigned)
         ):
-            raise FencedMemberEpochError(
+            raise errors.FencedMemberEpochError(
                 f"The consumer group member has a smaller member epoch ({epoch}) than the one known by the group "
                 f"coordinator ({current.epoch}). {rest}"
             )
@@ -584,9 +551,9 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return
         if epoch < 0 and not member_id and api_version is None:
             return
-        member = self.existing_member(member_id)
+        member = self.member(member_id)
         if member.classic is None and api_version is not None and api_version < _COMMIT_WITH_MEMBER_EPOCH:
-            raise UnsupportedVersionError(
+            raise errors.UnsupportedVersionError(
                 "OffsetCommit version 9 or above must be used by members using the modern group protocol"
             )
         self._validate_member_epoch(member, epoch)
@@ -598,13 +565,13 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             UnknownMemberIdError, StaleMemberEpochError: the request names a member or an epoch that is not valid.
         """
         if member_id is not None or epoch >= 0:
-            self._validate_member_epoch(self.existing_member(member_id or ""), epoch)
+            self._validate_member_epoch(self.member(member_id or ""), epoch)
 
     def _validate_member_epoch(self, member: ConsumerGroupMember, epoch: int) -> None:
         if epoch != member.current.epoch and member.classic is not None:
-            raise IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {epoch}")
+            raise errors.IllegalGenerationError(f"the generation of the member is {member.current.epoch}, not {epoch}")
         if epoch != member.current.epoch:
-            raise StaleMemberEpochError(
+            raise errors.StaleMemberEpochError(
                 f"The received member epoch {epoch} does not match the expected member epoch {member.current.epoch}."
             )
 
@@ -622,14 +589,8 @@ def _is_subset(reported: Partitions, assigned: Partitions) -> bool:
 class ShareGroupMember(ModernGroupMember):
     """A member of a share group (Java: ShareGroupMember). Thread: loop."""
 
-    def __init__(self, member_id: str) -> None:
-        super().__init__(member_id)
-        self.epoch = 0
-        self.previous_epoch = -1
-        self.assigned: Partitions = MappingProxyType({})
-
-    def __repr__(self) -> str:
-        return f"<member {self.member_id}, epoch {self.epoch}>"
+    #: In records of ShareGroupCurrentMemberAssignment, 0 means that the member has what it was assigned.
+    FIRST = CurrentAssignment(state=0)
 
 
 class SharedTopic(NamedTuple):
@@ -646,8 +607,8 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     then ``initialized``, and ``deleting`` while their state is being deleted. Thread: loop.
     """
 
-    protocol_type: ClassVar[str] = "share"
-    uses_consumer_protocol: ClassVar[bool] = False
+    protocol_type = group_type = "share"
+    uses_consumer_protocol = False
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
         super().__init__(group_id, now_wall_ms)
@@ -721,12 +682,13 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         Raises:
             FencedMemberEpochError: it is neither the current one, nor the one before, whose answer may have been lost.
         """
-        if epoch in (0, member.epoch, member.previous_epoch):
+        current = member.current.epoch
+        if epoch in (0, current, member.current.previous_epoch):
             return
-        than = "greater" if epoch > member.epoch else "smaller"
-        raise FencedMemberEpochError(
+        than = "greater" if epoch > current else "smaller"
+        raise errors.FencedMemberEpochError(
             f"The share group member has a {than} member epoch ({epoch}) than the one known by the group coordinator "
-            f"({member.epoch}). The member must abandon all its partitions and rejoin."
+            f"({current}). The member must abandon all its partitions and rejoin."
         )
 
     def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:  # noqa: ARG002
@@ -744,7 +706,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         Raises:
             GroupIdNotFoundError: always.
         """
-        raise GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
+        raise errors.GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
 
     def __repr__(self) -> str:
         return f"<share group {self.group_id}, {self.state}, epoch {self.group_epoch}, {len(self.members)} members>"

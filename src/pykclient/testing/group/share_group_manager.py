@@ -7,13 +7,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from pykclient.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    NetworkError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -22,15 +16,13 @@ from pykclient.testing.coordinator_log import KeyValue
 from pykclient.testing.group.group_metadata_manager import (
     GroupMetadataManager,
     ModernGroupManager,
+    heartbeat_response,
+    ignore,
     validate_names,
     when_written,
 )
-from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS, topics_of
-from pykclient.testing.group.modern_groups import (
-    SharedTopic,
-    ShareGroup,
-    ShareGroupMember,
-)
+from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS
+from pykclient.testing.group.modern_groups import LEAVE_EPOCH, SharedTopic, ShareGroup, ShareGroupMember
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.metadata_cache import MetadataCache
@@ -67,7 +59,7 @@ class PartitionMetadataClient(InterBrokerSendThread):
         for tp in partitions:
             leader = snapshot.leader(tp)
             if leader is None:
-                found[tp] = LeaderNotAvailableError.code, -1
+                found[tp] = errors.LeaderNotAvailableError.code, -1
             else:
                 by_leader.setdefault(leader, []).append(tp)
 
@@ -100,7 +92,7 @@ class PartitionMetadataClient(InterBrokerSendThread):
 
     @staticmethod
     def _on_response(partitions: list[TopicPartition], then: Callable[[Ends], None], response: ClientResponse) -> None:
-        ends = dict.fromkeys(partitions, (NetworkError.code, -1))
+        ends = dict.fromkeys(partitions, (errors.NetworkError.code, -1))
         body = response.response_body
         if isinstance(body, ListOffsetsResponse):
             for topic in body.topics:
@@ -130,8 +122,6 @@ AlteredCallback = Callable[[Mapping[TopicPartition, int]], None]
 #: Called with an error code or 0 for each topic.
 DeletedCallback = Callable[[Mapping[str, int]], None]
 
-
-_LEAVE_EPOCH = -1
 
 #: Called with the response, when all that it tells is in the log.
 HeartbeatCallback = Callable[[ShareGroupHeartbeatResponse], None]
@@ -169,29 +159,30 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
             InvalidRequestError: a field is not valid.
         """
         if not self._broker.features.share_version:
-            raise UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
+            raise errors.UnsupportedVersionError("the feature share.version is at level 0, which has no share groups")
         validate_names(MemberId=body.member_id, GroupId=body.group_id, RackId=body.rack_id)
         if body.member_epoch == 0:
             if not body.subscribed_topic_names:
-                raise InvalidRequestError("SubscribedTopicNames must be set in first request.")
-        elif body.member_epoch < _LEAVE_EPOCH:
-            raise InvalidRequestError("MemberEpoch is invalid.")
+                raise errors.InvalidRequestError("SubscribedTopicNames must be set in first request.")
+        elif body.member_epoch < LEAVE_EPOCH:
+            raise errors.InvalidRequestError("MemberEpoch is invalid.")
 
     def heartbeat(
         self, body: ShareGroupHeartbeatRequest, client_id: str, client_host: str, respond: HeartbeatCallback
     ) -> None:
         """Handle ShareGroupHeartbeat."""
         group = self._manager.share_group(body.group_id, may_create=body.member_epoch == 0)
-        if body.member_epoch == _LEAVE_EPOCH:
+        if body.member_epoch == LEAVE_EPOCH:
             response = ShareGroupHeartbeatResponse(member_id=body.member_id, member_epoch=body.member_epoch)
-            self.remove(group, group.existing_member(body.member_id), "it leaves", when_written(respond, response))
+            self.remove(group, group.member(body.member_id), "it leaves", when_written(respond, response))
             return
         self.validate_size(group, body.member_id)
         records: list[KeyValue] = []
         member = self._member(group, body)
-        before = member.assigned
+        before = member.current
         with self._manager.all_or_nothing(group, records):
-            is_changed = self._update(group, member, body, client_id, client_host, records)
+            settings = body, client_id, client_host
+            is_changed = self.update(group, member, partial(member.update_settings, *settings), records)
             is_changed = is_changed or (group.assignment_epoch >= group.group_epoch and group.is_assignment_behind())
             is_changed = self.refresh(group, is_changed, records)
             self._reconcile(group, member, is_changed, records)
@@ -202,14 +193,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
                 group.begin_initialization(topics)
                 records.append(RECORDS.state_record(group))
         is_full = body.member_epoch == 0 or body.subscribed_topic_names is not None
-        response = ShareGroupHeartbeatResponse(
-            member_id=member.member_id,
-            member_epoch=member.epoch,
-            heartbeat_interval_ms=self._group_configs.get(group.group_id).heartbeat_interval_ms,
-        )
-        if is_full or member.assigned != before:
-            assigned = topics_of(ShareGroupHeartbeatResponse.TopicPartitions, member.assigned)
-            response.assignment = ShareGroupHeartbeatResponse.Assignment(topic_partitions=assigned)
+        with_assignment = is_full or member.current.assigned != before.assigned
+        interval_ms = self._group_configs.get(group.group_id).heartbeat_interval_ms
+        response = heartbeat_response(ShareGroupHeartbeatResponse, member, interval_ms, with_assignment)
         answer = when_written(respond, response)
 
         def written(code: int) -> None:
@@ -222,7 +208,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
     def _member(self, group: ShareGroup, body: ShareGroupHeartbeatRequest) -> ShareGroupMember:
         """Return the member that a heartbeat comes from, which joins with epoch 0."""
         if body.member_epoch:
-            member = group.existing_member(body.member_id)
+            member = group.member(body.member_id)
             group.validate_epoch(member, body.member_epoch)
             return member
         known = group.members.get(body.member_id)
@@ -232,37 +218,21 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
             self._log.info("%r: %r joins", group, known)
         return known
 
-    def _update(
-        self,
-        group: ShareGroup,
-        member: ShareGroupMember,
-        body: ShareGroupHeartbeatRequest,
-        client_id: str,
-        client_host: str,
-        records: list[KeyValue],
-    ) -> bool:
-        """Apply the fields of a heartbeat; return whether the subscription has changed."""
-        before, topics = RECORDS.member_record(group.group_id, member), member.topic_names
-        member.update_settings(body, client_id, client_host)
-        if (record := RECORDS.member_record(group.group_id, member)) != before:
-            records.append(record)
-        return member.topic_names != topics
-
     # --- epochs and assignments
 
     def _reconcile(
         self, group: ShareGroup, member: ShareGroupMember, is_changed: bool, records: list[KeyValue]
     ) -> None:
-        if not is_changed and member.epoch == group.assignment_epoch:
+        current, epoch = member.current, group.assignment_epoch
+        if not is_changed and current.epoch == epoch:
             return
         wanted = {self._metadata_cache.topic_id(topic) for topic in member.topic_names}
         target = group.targets.get(member.member_id, {})
         assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in wanted}
-        if member.epoch == group.assignment_epoch and member.assigned == assigned:
+        if current.epoch == epoch and current.assigned == assigned:
             return
-        member.assigned = assigned
-        if member.epoch != group.assignment_epoch:
-            member.previous_epoch, member.epoch = member.epoch, group.assignment_epoch
+        previous = current.previous_epoch if current.epoch == epoch else current.epoch
+        group.advance(member, current._replace(epoch=epoch, previous_epoch=previous, assigned=assigned))
         records.append(RECORDS.member_current_record(group.group_id, member))
 
     # --- the state of partitions
@@ -289,7 +259,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
 
         def initialized(codes: Mapping[SharePartitionKey, int]) -> None:
             if not group.is_dead:
-                self._end_initialization(group, topics, succeeded=not any(codes.values()))
+                # The next heartbeat of a member assigns the partitions, or tries again.
+                group.end_initialization(topics, succeeded=not any(codes.values()))
+                self._write_state(group, ignore)
 
         gathered = Gathered(keys, initialized)
 
@@ -301,15 +273,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
         for key in keys:
             state_epoch = group.group_epoch
             self._persister.initialize_state(key, state_epoch, UNINITIALIZED_START_OFFSET, partial(answered, key))
-
-    def _end_initialization(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], *, succeeded: bool) -> None:
-        """Note the result; the next heartbeat of a member assigns the partitions, or tries again."""
-        group.end_initialization(topics, succeeded=succeeded)
-        self._manager.write(group, [RECORDS.state_record(group)], lambda _: None)
-
-    def resume_initialization(self, group: ShareGroup) -> None:
-        """Let the next heartbeat restart initializations that a previous coordinator had begun."""
-        group.initializing.clear()
 
     def _session_timeout_ms(self, group: ShareGroup, member: ShareGroupMember) -> int:  # noqa: ARG002
         return self._group_configs.get(group.group_id).session_timeout_ms
@@ -326,6 +289,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
         self, group_id: str, partitions: Iterable[TopicPartition] | None, respond: OffsetsCallback
     ) -> None:
         """Look up offsets; ``partitions`` None means all partitions that the group has read."""
+        group_id = self._manager.validate_group_status(group_id)
         if partitions is None:
             group = self._manager.groups.get(group_id)
             initialized = group.initialized if isinstance(group, ShareGroup) else {}
@@ -385,7 +349,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
             GroupNotEmptyError: the group has members.
             GroupIdNotFoundError: the group is of another protocol.
         """
-        group = self._manager.share_group(group_id, may_create=True)
+        group = self._manager.share_group(self._manager.validate_group_status(group_id), may_create=True)
         group.validate_delete()
         cache = self._metadata_cache
         codes: dict[TopicPartition, int] = {}
@@ -393,7 +357,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
         for tp in offsets:
             topic_id = self._topic_id(tp.topic)
             if topic_id is None or not 0 <= tp.partition < (cache.num_partitions(tp.topic) or 0):
-                codes[tp] = UnknownTopicOrPartitionError.code
+                codes[tp] = errors.UnknownTopicOrPartitionError.code
                 continue
             known = topics[topic_id].partitions if topic_id in topics else frozenset()
             topics[topic_id] = SharedTopic(tp.topic, known | {tp.partition})
@@ -432,14 +396,14 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
             GroupNotEmptyError: the group has members.
             GroupIdNotFoundError: there is no such share group.
         """
-        group = self._manager.share_group(group_id, may_create=False)
+        group = self._manager.share_group(self._manager.validate_group_status(group_id), may_create=False)
         group.validate_delete()
         codes: dict[str, int] = {}
         deleted: dict[str, UUID] = {}
         for name in topics:
             topic_id = self._topic_id(name)
             if topic_id is None or not (topic_id in group.initialized or topic_id in group.deleting):
-                codes[name] = UnknownTopicOrPartitionError.code
+                codes[name] = errors.UnknownTopicOrPartitionError.code
             else:
                 deleted[name] = topic_id
         self._delete_offsets(group, deleted, lambda results: respond({**results, **codes}))

@@ -6,7 +6,7 @@ Among them are those for the state of share groups, which leaders of partitions 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pykclient.errors import BrokerError
@@ -14,31 +14,15 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykclient.protocol.messages.alter_partition import AlterPartitionRequest
 from pykclient.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from pykclient.protocol.messages.delete_share_group_state import (
-    DeleteShareGroupStateRequest,
-    DeleteShareGroupStateResponse,
-)
-from pykclient.protocol.messages.initialize_share_group_state import (
-    InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
-)
 from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
-from pykclient.protocol.messages.read_share_group_state_summary import (
-    ReadShareGroupStateSummaryRequest,
-    ReadShareGroupStateSummaryResponse,
-)
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from pykclient.protocol.messages.write_share_group_state import (
-    WriteShareGroupStateRequest,
-    WriteShareGroupStateResponse,
-)
 from pykclient.testing.broker import Broker
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import answer_each, serves
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.request_channel import Request
-from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
-from pykclient.testing.share.persister import for_each_partition
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState
+from pykclient.testing.share.share_coordinator import ShareCoordinator
 
 
 def _check_order(
@@ -129,115 +113,51 @@ def handle_allocate_producer_ids(broker: Broker, request: Request, body: Allocat
 # --- the state of share groups ---------------------------------------------------------------------------------------
 
 
-def _handle_each(
-    request: Request,
-    body: Any,
-    result_of_topic: Callable[..., Any],
-    handle: Callable[[SharePartitionKey, Any, Callable[..., None]], None],
-) -> None:
-    """Call ``handle`` with each share partition of a request, and respond when the result of the last one is there.
-
-    ``handle`` gets the partition's key, its part of the request, and the callback for an error, or for the fields of
-    the result.
-    """
-    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
-
-    def handle_one(topic_id: UUID, partition: Any, respond: Callable[[Any], None]) -> None:
-        def handled(error: BrokerError | None, **fields: Any) -> None:
-            if error is not None:
-                fields = {"error_code": error.code, "error_message": str(error)}
-            respond(response_class.PartitionResult(partition=partition.partition, **fields))
-
-        handle(SharePartitionKey(body.group_id, topic_id, partition.partition), partition, handled)
-
-    def answer(results: list[tuple[UUID, list[Any]]]) -> None:
-        topics = [result_of_topic(topic_id=topic_id, partitions=found) for topic_id, found in results]
-        request.respond(response_class(results=topics))
-
-    for_each_partition(((topic.topic_id, topic.partitions) for topic in body.topics), handle_one, answer)
+#: The method of the share coordinator for each request, and the class of a topic's results.
+_OPERATIONS: Final[dict[int, tuple[Callable[..., None], str]]] = {
+    ApiKeys.INITIALIZE_SHARE_GROUP_STATE: (ShareCoordinator.initialize_state, "InitializeStateResult"),
+    ApiKeys.READ_SHARE_GROUP_STATE: (ShareCoordinator.read_state, "ReadStateResult"),
+    ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY: (ShareCoordinator.read_state_summary, "ReadStateSummaryResult"),
+    ApiKeys.WRITE_SHARE_GROUP_STATE: (ShareCoordinator.write_state, "WriteStateResult"),
+    ApiKeys.DELETE_SHARE_GROUP_STATE: (ShareCoordinator.delete_state, "DeleteStateResult"),
+}
 
 
 @serves(ApiKeys.INITIALIZE_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_initialize_share_group_state(
-    broker: Broker, request: Request, body: InitializeShareGroupStateRequest
-) -> None:
-    """Respond when the new state is on all in-sync replicas."""
-
-    def initialize(
-        key: SharePartitionKey, asked: InitializeShareGroupStateRequest.PartitionData, respond: Callable[..., None]
-    ) -> None:
-        broker.share_coordinator.initialize_state(key, asked.state_epoch, asked.start_offset, respond)
-
-    _handle_each(request, body, InitializeShareGroupStateResponse.InitializeStateResult, initialize)
-
-
 @serves(ApiKeys.READ_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_read_share_group_state(broker: Broker, request: Request, body: ReadShareGroupStateRequest) -> None:
-    """Respond when the leader epochs are on all in-sync replicas, so that earlier leaders are fenced."""
-
-    def read(
-        key: SharePartitionKey, asked: ReadShareGroupStateRequest.PartitionData, respond: Callable[..., None]
-    ) -> None:
-        def found(error: BrokerError | None, state: ShareState | None) -> None:
-            if error is not None or state is None:
-                respond(error)
-                return
-            batches = [ReadShareGroupStateResponse.StateBatch(**batch._asdict()) for batch in state.batches]
-            respond(None, state_epoch=state.state_epoch, start_offset=state.start_offset, state_batches=batches)
-
-        broker.share_coordinator.read_state(key, asked.leader_epoch, found)
-
-    _handle_each(request, body, ReadShareGroupStateResponse.ReadStateResult, read)
-
-
 @serves(ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), is_broker_only=True)
-def handle_read_share_group_state_summary(
-    broker: Broker, request: Request, body: ReadShareGroupStateSummaryRequest
-) -> None:
-    """Respond immediately, or after writes in progress."""
-
-    def read(key: SharePartitionKey, _: object, respond: Callable[..., None]) -> None:
-        def found(error: BrokerError | None, state: ShareState | None) -> None:
-            if error is not None or state is None:
-                respond(error)
-                return
-            respond(
-                None,
-                state_epoch=state.state_epoch,
-                leader_epoch=state.leader_epoch,
-                start_offset=state.start_offset,
-                delivery_complete_count=state.delivery_complete_count,
-            )
-
-        broker.share_coordinator.read_state_summary(key, found)
-
-    _handle_each(request, body, ReadShareGroupStateSummaryResponse.ReadStateSummaryResult, read)
-
-
 @serves(ApiKeys.WRITE_SHARE_GROUP_STATE, (0, 1), is_broker_only=True)
-def handle_write_share_group_state(broker: Broker, request: Request, body: WriteShareGroupStateRequest) -> None:
-    """Respond when the changes are on all in-sync replicas."""
-
-    def write(
-        key: SharePartitionKey, asked: WriteShareGroupStateRequest.PartitionData, respond: Callable[..., None]
-    ) -> None:
-        update = ShareUpdate(
-            asked.state_epoch,
-            asked.leader_epoch,
-            asked.start_offset,
-            asked.delivery_complete_count,
-            state_batches_of(asked),
-        )
-        broker.share_coordinator.write_state(key, update, respond)
-
-    _handle_each(request, body, WriteShareGroupStateResponse.WriteStateResult, write)
-
-
 @serves(ApiKeys.DELETE_SHARE_GROUP_STATE, (0, 0), is_broker_only=True)
-def handle_delete_share_group_state(broker: Broker, request: Request, body: DeleteShareGroupStateRequest) -> None:
-    """Respond when the tombstones are on all in-sync replicas."""
+def handle_share_group_state(broker: Broker, request: Request, body: Any) -> None:
+    """Respond when the changes of all share partitions are on all in-sync replicas.
 
-    def delete(key: SharePartitionKey, _: object, respond: Callable[..., None]) -> None:
-        broker.share_coordinator.delete_state(key, respond)
+    To read a state changes its leader epoch, so that earlier leaders are fenced.
+    """
+    response_class: Any = ApiKeys.message_class(body.API_KEY, request=False)
+    operation, result_of_topic = _OPERATIONS[body.API_KEY]
 
-    _handle_each(request, body, DeleteShareGroupStateResponse.DeleteStateResult, delete)
+    def start(asked: tuple[UUID, Any], answered: Callable[[tuple[UUID, Any]], None]) -> None:
+        topic_id, partition = asked
+
+        def handled(error: BrokerError | None, state: ShareState | None = None) -> None:
+            result = response_class.PartitionResult(partition=partition.partition)
+            if error is not None:
+                result.error_code, result.error_message = error.code, str(error)
+            elif state is not None:
+                fields = state._asdict()
+                for name in fields.keys() & set(result.__slots__):
+                    setattr(result, name, fields[name])
+                if hasattr(result, "state_batches"):
+                    result.state_batches = [response_class.StateBatch(**each._asdict()) for each in state.batches]
+            answered((topic_id, result))
+
+        key = SharePartitionKey(body.group_id, topic_id, partition.partition)
+        operation(broker.share_coordinator, key, partition, handled)
+
+    def respond(results: list[tuple[UUID, Any]]) -> None:
+        topic_class = getattr(response_class, result_of_topic)
+        topics = [topic_class(topic_id=topic_id, partitions=found) for topic_id, found in grouped(results).items()]
+        request.respond(response_class(results=topics))
+
+    partitions = [(topic.topic_id, partition) for topic in body.topics for partition in topic.partitions]
+    answer_each(partitions, start, respond)

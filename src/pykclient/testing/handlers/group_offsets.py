@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pykclient import errors
@@ -16,6 +17,7 @@ from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
+from pykclient.testing.group.group_coordinator import CommitCallback
 from pykclient.testing.group.group_metadata import CommittedOffset
 from pykclient.testing.handlers import answer_each, answer_partitions, serves
 from pykclient.testing.inter_broker_requests import grouped
@@ -23,71 +25,76 @@ from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from pykclient.types import TopicPartition
 
-# --- OffsetCommit ----------------------------------------------------------------------------------------------------
+# --- OffsetCommit, TxnOffsetCommit -----------------------------------------------------------------------------------
 
 #: From this version on, topics are named by their ids (KIP-848).
 _TOPIC_IDS = 10
 
 _NO_PARTITION: Final = errors.UnknownTopicOrPartitionError.code
 
+_Offsets = dict[TopicPartition, CommittedOffset]
 
-@serves(ApiKeys.OFFSET_COMMIT, (0, 10))
-def handle_offset_commit(broker: Broker, request: Request, body: OffsetCommitRequest) -> None:
-    """Respond when the offsets are on all in-sync replicas. Partitions that do not exist get an error."""
-    auth = broker.auth
-    auth.check_group(request, acls.READ, body.group_id)
-    use_topic_ids = request.api_version >= _TOPIC_IDS
-    unknown = errors.UnknownTopicIdError if use_topic_ids else errors.UnknownTopicOrPartitionError
-    cache = broker.metadata_cache
-    wall_ms = broker.loop.wall_ms
-    expire_ms = wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
-    names: dict[tuple[str, UUID], str | None] = {}
-    denied: set[str] = set()
-    offsets: dict[TopicPartition, CommittedOffset] = {}
-    for topic in body.topics:
-        name = cache.topic_name(topic.topic_id) if use_topic_ids else topic.name
-        if name is not None and not cache.contains(name):
-            name = None
-        names[topic.name, topic.topic_id] = name
+
+def _commit(
+    broker: Broker,
+    request: Request,
+    body: OffsetCommitRequest | TxnOffsetCommitRequest,
+    expire_ms: int,
+    start: Callable[[_Offsets, CommitCallback], None],
+) -> None:
+    """Commit the offsets of a request by ``start``, and respond. Other partitions get an error."""
+    cache, wall_ms = broker.metadata_cache, broker.loop.wall_ms
+    names: dict[UUID, str | None] | None = None
+    if isinstance(body, OffsetCommitRequest) and request.api_version >= _TOPIC_IDS:
+        names = {topic.topic_id: cache.topic_name(topic.topic_id) for topic in body.topics}
+    asked = (topic.name for topic in body.topics) if names is None else filter(None, names.values())
+    authorized = broker.auth.filter(request, acls.READ, acls.TOPIC, asked)
+
+    def name_of(topic: Any) -> str:
+        name: str | None = topic.name if names is None else names[topic.topic_id]
         if name is None:
-            continue
-        if not auth.authorize(request, acls.READ, acls.TOPIC, name):
-            denied.add(name)
-            continue
-        topic_id = cache.topic_id(name)
-        for one in topic.partitions:
-            tp = TopicPartition(name, one.partition_index)
-            if cache.partition_info(tp) is None:
-                continue
-            offsets[tp] = CommittedOffset(
-                one.committed_offset,
-                one.committed_leader_epoch,
-                one.committed_metadata or "",
-                wall_ms,
-                expire_ms,
-                topic_id,
-            )
+            raise errors.UnknownTopicIdError
+        if name not in authorized:
+            raise errors.TopicAuthorizationError
+        return name
 
-    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        def answer(
-            topic: OffsetCommitRequest.OffsetCommitRequestTopic, one: OffsetCommitRequest.OffsetCommitRequestPartition
-        ) -> Mapping[str, object]:
-            name = names[topic.name, topic.topic_id]
-            if name is None:
-                raise unknown
-            if name in denied:
-                raise errors.TopicAuthorizationError
-            return {"error_code": error_codes.get(TopicPartition(name, one.partition_index), _NO_PARTITION)}
+    offsets: _Offsets = {}
+    for topic in body.topics:
+        with suppress(errors.BrokerError):
+            name = name_of(topic)
+            for one in topic.partitions:
+                tp = TopicPartition(name, one.partition_index)
+                if cache.partition_info(tp) is not None:
+                    offsets[tp] = CommittedOffset(
+                        one.committed_offset,
+                        one.committed_leader_epoch,
+                        one.committed_metadata or "",
+                        wall_ms,
+                        expire_ms,
+                        cache.topic_id(name),
+                    )
+
+    def respond(codes: Mapping[TopicPartition, int]) -> None:
+        def answer(topic: Any, one: Any) -> Mapping[str, object]:
+            return {"error_code": codes.get(TopicPartition(name_of(topic), one.partition_index), _NO_PARTITION)}
 
         answer_partitions(request, body, answer)
 
     try:
-        broker.group_coordinator.commit_offsets(body, request.api_version, offsets, respond)
+        start(offsets, respond)
     except errors.BrokerError as error:
         respond(dict.fromkeys(offsets, error.code))
 
 
-# --- TxnOffsetCommit -------------------------------------------------------------------------------------------------
+@serves(ApiKeys.OFFSET_COMMIT, (0, 10))
+def handle_offset_commit(broker: Broker, request: Request, body: OffsetCommitRequest) -> None:
+    """Respond when the offsets are on all in-sync replicas."""
+    broker.auth.check_group(request, acls.READ, body.group_id)
+    expire_ms = broker.loop.wall_ms + body.retention_time_ms if body.retention_time_ms >= 0 else -1
+    _commit(
+        broker, request, body, expire_ms, partial(broker.group_coordinator.commit_offsets, body, request.api_version)
+    )
+
 
 #: From this version on, clients know COORDINATOR_LOAD_IN_PROGRESS.
 _TELLS_LOADING: Final = 2
@@ -100,59 +107,32 @@ _FIRST_VERSION_WITH_ADDING: Final = 5
 @serves(ApiKeys.TXN_OFFSET_COMMIT, (0, 5))
 def handle_txn_offset_commit(broker: Broker, request: Request, body: TxnOffsetCommitRequest) -> None:
     """Respond when the offsets are on all in-sync replicas. They can be read when the transaction is committed."""
-    auth = broker.auth
-    auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
-    auth.check_group(request, acls.READ, body.group_id)
-    authorized = auth.filter(request, acls.READ, acls.TOPIC, (topic.name for topic in body.topics))
-    denied = {
-        TopicPartition(topic.name, one.partition_index): errors.TopicAuthorizationError.code
-        for topic in body.topics
-        if topic.name not in authorized
-        for one in topic.partitions
-    }
+    broker.auth.check_transactional_id(request, acls.WRITE, body.transactional_id)
+    broker.auth.check_group(request, acls.READ, body.group_id)
     version = request.api_version
-    cache = broker.metadata_cache
-    wall_ms = broker.loop.wall_ms
-    offsets = {
-        tp: CommittedOffset(
-            one.committed_offset,
-            one.committed_leader_epoch,
-            one.committed_metadata or "",
-            wall_ms,
-            topic_id=cache.topic_id(topic.name),
-        )
-        for topic in body.topics
-        for one in topic.partitions
-        if (tp := TopicPartition(topic.name, one.partition_index)) not in denied
-        and cache.partition_info(tp) is not None
-    }
-
-    def respond(error_codes: Mapping[TopicPartition, int]) -> None:
-        codes = {**error_codes, **denied}
-
-        def answer(
-            topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
-            one: TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
-        ) -> Mapping[str, object]:
-            code = codes.get(TopicPartition(topic.name, one.partition_index), _NO_PARTITION)
-            if code == errors.CoordinatorLoadInProgressError.code and version < _TELLS_LOADING:
-                code = errors.CoordinatorNotAvailableError.code
-            return {"error_code": code}
-
-        answer_partitions(request, body, answer)
-
     operation = TransactionSupportedOperation.DEFAULT_ERROR
     if version >= _FIRST_VERSION_WITH_ADDING:
         operation = TransactionSupportedOperation.ADD_PARTITION
     elif version >= _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
         operation = TransactionSupportedOperation.GENERIC_ERROR_SUPPORTED
-    if not offsets:
-        respond({})
-        return
-    try:
-        broker.group_coordinator.commit_transactional_offsets(body, operation, offsets, respond)
-    except errors.BrokerError as error:
-        respond(dict.fromkeys(offsets, error.code))
+
+    def told(code: int) -> int:
+        is_unknown = code == errors.CoordinatorLoadInProgressError.code and version < _TELLS_LOADING
+        return errors.CoordinatorNotAvailableError.code if is_unknown else code
+
+    def start(offsets: _Offsets, respond: CommitCallback) -> None:
+        def committed(codes: Mapping[TopicPartition, int]) -> None:
+            respond({tp: told(code) for tp, code in codes.items()})
+
+        if not offsets:
+            respond({})
+            return
+        try:
+            broker.group_coordinator.commit_transactional_offsets(body, operation, offsets, committed)
+        except errors.BrokerError as error:
+            committed(dict.fromkeys(offsets, error.code))
+
+    _commit(broker, request, body, -1, start)
 
 
 # --- OffsetFetch -----------------------------------------------------------------------------------------------------
@@ -179,21 +159,7 @@ def refuse_offset_fetch(body: OffsetFetchRequest, code: int, message: str | None
     """Return the error for each group or, before version 8, for the only group and each of its partitions."""
     if body.groups:
         return OffsetFetchResponse(groups=[Group(group_id=group.group_id, error_code=code) for group in body.groups])
-    return OffsetFetchResponse(
-        error_code=code,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=_NO_OFFSET, metadata="", error_code=code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in body.topics or ()
-        ],
-    )
+    return _as_response(code, [_failed_topic(topic, code) for topic in _as_group(body).topics or ()])
 
 
 @serves(ApiKeys.OFFSET_FETCH, (0, 10), refuse=refuse_offset_fetch)
@@ -223,27 +189,25 @@ def _as_group(body: OffsetFetchRequest) -> RequestGroup:
 def _respond_one(request: Request, group: Group) -> None:
     topics = group.topics
     if group.error_code and request.api_version < _GROUP_ERROR:
-        asked = cast(OffsetFetchRequest, request.body).topics or ()
-        topics = [
-            Topics(name=topic.name, partitions=[_no_offset(i, group.error_code) for i in topic.partition_indexes])
-            for topic in asked
-        ]
-    request.respond(
-        OffsetFetchResponse(
-            error_code=group.error_code,
-            topics=[
-                OffsetFetchResponse.OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetFetchResponse.OffsetFetchResponsePartition(
-                            **{name: getattr(one, name) for name in one.__slots__}
-                        )
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in topics
-            ],
-        )
+        asked = _as_group(cast(OffsetFetchRequest, request.body)).topics or ()
+        topics = [_failed_topic(topic, group.error_code) for topic in asked]
+    request.respond(_as_response(group.error_code, topics))
+
+
+def _as_response(error_code: int, topics: Iterable[Topics]) -> OffsetFetchResponse:
+    """Return a group's response as versions before 8 have it."""
+    partition_class = OffsetFetchResponse.OffsetFetchResponsePartition
+    return OffsetFetchResponse(
+        error_code=error_code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    partition_class(**{name: getattr(one, name) for name in one.__slots__}) for one in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Set as AbstractSet
-from functools import partial
 from typing import Any, Final
 
 from pykclient import errors
@@ -13,9 +12,7 @@ from pykclient.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from pykclient.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-)
+from pykclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykclient.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from pykclient.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pykclient.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,18 +21,17 @@ from pykclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from pykclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykclient.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.group import group_metadata as group_state
 from pykclient.testing.group.group_metadata import GroupMetadata
-from pykclient.testing.group.group_metadata_manager import Group
 from pykclient.testing.group.group_rebalance import JoinAttempt
-from pykclient.testing.group.modern_groups import ConsumerGroup, ConsumerGroupMember, Partitions, ShareGroup
-from pykclient.testing.handlers import serves
+from pykclient.testing.group.modern_groups import ConsumerGroup, ConsumerGroupMember, Partitions
+from pykclient.testing.handlers import answer_each, serves
 from pykclient.testing.request_channel import Request
-from pykclient.topic_names import GROUP_METADATA_TOPIC_NAME, SHARE_GROUP_STATE_TOPIC_NAME, TRANSACTION_STATE_TOPIC_NAME
-from pykclient.types import Node, TopicPartition
+from pykclient.types import Node
 
 # --- FindCoordinator -------------------------------------------------------------------------------------------------
 
@@ -99,21 +95,17 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> C
 
 
 def _find(broker: Broker, api_version: int, key_type: int, key: str) -> Node:
-    if key_type == _GROUP:
-        topic, partition = GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(key)
-    elif key_type == _TRANSACTION:
-        topic, partition = TRANSACTION_STATE_TOPIC_NAME, broker.transaction_coordinator.partition_for(key)
-    elif key_type == _SHARE_KEY:
-        if api_version < _WITH_SHARE_PARTITIONS or not _SHARE_PARTITION_KEY.fullmatch(key):
-            raise errors.InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
-        topic, partition = SHARE_GROUP_STATE_TOPIC_NAME, broker.share_coordinator.partition_for(key)
-    else:
+    # In the order of the types.
+    coordinators = broker.group_coordinator, broker.transaction_coordinator, broker.share_coordinator
+    if not 0 <= key_type < len(coordinators):
         raise errors.InvalidRequestError(f"there are no coordinators of type {key_type}")
+    if key_type == _SHARE_KEY and (api_version < _WITH_SHARE_PARTITIONS or not _SHARE_PARTITION_KEY.fullmatch(key)):
+        raise errors.InvalidRequestError(f"{key!r} is not the key of a share partition, group:topic-id:partition")
+    tp = coordinators[key_type].storage.topic_partition_for(key)
     cache = broker.metadata_cache
-    if not cache.contains(topic):
-        broker.auto_topic_creation.create_topics([topic])
-        raise errors.CoordinatorNotAvailableError(f"{topic} is being created")
-    tp = TopicPartition(topic, partition)
+    if not cache.contains(tp.topic):
+        broker.auto_topic_creation.create_topics([tp.topic])
+        raise errors.CoordinatorNotAvailableError(f"{tp.topic} is being created")
     node = cache.snapshot.leader(tp)
     if node is None:
         raise errors.CoordinatorNotAvailableError(f"{tp} has no leader")
@@ -190,11 +182,14 @@ def handle_leave_group(broker: Broker, request: Request, body: LeaveGroupRequest
     request.respond(LeaveGroupResponse(error_code=left.error_code))
 
 
-# --- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------
+# --- ConsumerGroupHeartbeat, ShareGroupHeartbeat ---------------------------------------------------------------------
 
 
 @serves(ApiKeys.CONSUMER_GROUP_HEARTBEAT, (0, 1))
-def handle_consumer_group_heartbeat(broker: Broker, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+@serves(ApiKeys.SHARE_GROUP_HEARTBEAT, (1, 1))
+def handle_modern_heartbeat(
+    broker: Broker, request: Request, body: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
+) -> None:
     """Respond when all changes in the response are in the log."""
     auth = broker.auth
     auth.check_group(request, acls.READ, body.group_id)
@@ -202,7 +197,7 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request, body: Cons
         auth.check_topic(request, acls.DESCRIBE, topic)
     # Java's notation of addresses.
     client_host = f"/{request.client_host}"
-    broker.group_coordinator.consumer_group_heartbeat(body, request.client_id or "", client_host, request.respond)
+    broker.group_coordinator.modern_heartbeat(body, request.client_id or "", client_host, request.respond)
 
 
 # --- DescribeGroups --------------------------------------------------------------------------------------------------
@@ -231,7 +226,7 @@ def handle_describe_groups(broker: Broker, request: Request, body: DescribeGroup
 def _describe_classic_group(broker: Broker, group_id: str, version: int) -> _DescribedGroup:
     dead = group_state.DEAD.name
     try:
-        group = broker.group_coordinator.describe_group(group_id)
+        group = broker.group_coordinator.describe_group(GroupMetadata, group_id)
     except errors.GroupIdNotFoundError as error:
         if version >= _TELLS_MISSING_GROUP:
             return _DescribedGroup(group_id=group_id, group_state=dead, error_code=error.code, error_message=str(error))
@@ -278,7 +273,7 @@ def handle_consumer_group_describe(broker: Broker, request: Request, body: Consu
     """Respond immediately."""
 
     def describe(group_id: str) -> tuple[_DescribedConsumerGroup, AbstractSet[str]]:
-        group = broker.group_coordinator.describe_consumer_group(group_id)
+        group = broker.group_coordinator.describe_group(ConsumerGroup, group_id)
         members = [_member(broker, group, member) for member in group.members.values()]
         described = _DescribedConsumerGroup(
             group_id=group_id,
@@ -330,7 +325,7 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerGroupMember) -
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_regex,
+        subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=assignment_of(broker, ConsumerGroupDescribeResponse, member.current.assigned),
         target_assignment=assignment_of(broker, ConsumerGroupDescribeResponse, group.targets.get(member.member_id, {})),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
@@ -358,12 +353,6 @@ def assignment_of(broker: Broker, response_class: Any, partitions: Partitions) -
 
 # --- ListGroups ------------------------------------------------------------------------------------------------------
 
-_CLASSIC_TYPE: Final = "classic"
-
-_CONSUMER_TYPE: Final = "consumer"
-
-_SHARE_TYPE: Final = "share"
-
 
 @serves(ApiKeys.LIST_GROUPS, (0, 5))
 def handle_list_groups(broker: Broker, request: Request, body: ListGroupsRequest) -> None:
@@ -377,20 +366,14 @@ def handle_list_groups(broker: Broker, request: Request, body: ListGroupsRequest
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.name,
-            group_type=_type_of(group),
+            group_type=group.group_type,
         )
         for group in broker.group_coordinator.list_groups()
         if (sees_all or auth.authorize(request, acls.DESCRIBE, acls.GROUP, group.group_id))
         and (not states or group.state.name.lower() in states)
-        and (not types or _type_of(group) in types)
+        and (not types or group.group_type in types)
     ]
     request.respond(ListGroupsResponse(groups=groups))
-
-
-def _type_of(group: Group) -> str:
-    if isinstance(group, ShareGroup):
-        return _SHARE_TYPE
-    return _CONSUMER_TYPE if isinstance(group, ConsumerGroup) else _CLASSIC_TYPE
 
 
 # --- DeleteGroups ----------------------------------------------------------------------------------------------------
@@ -401,23 +384,17 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 @serves(ApiKeys.DELETE_GROUPS, (0, 2))
 def handle_delete_groups(broker: Broker, request: Request, body: DeleteGroupsRequest) -> None:
     """Respond once the tombstones are on all in-sync replicas."""
-    # A name that occurs twice gets one result.
-    error_codes: dict[str, int | None] = dict.fromkeys(body.groups_names)
 
-    def deleted(group_id: str, error_code: int) -> None:
-        error_codes[group_id] = error_code
-        if None not in error_codes.values():
-            request.respond(
-                DeleteGroupsResponse(
-                    results=[Result(group_id=name, error_code=code or 0) for name, code in error_codes.items()]
-                )
-            )
+    def delete(group_id: str, deleted: Callable[[Result], None]) -> None:
+        def done(error_code: int) -> None:
+            deleted(Result(group_id=group_id, error_code=error_code))
 
-    if not error_codes:
-        request.respond(DeleteGroupsResponse())
-    for group_id in list(error_codes):
         try:
             broker.auth.check_group(request, acls.DELETE, group_id)
-            broker.group_coordinator.delete_group(group_id, partial(deleted, group_id))
+            broker.group_coordinator.delete_group(group_id, done)
         except errors.BrokerError as error:
-            deleted(group_id, error.code)
+            done(error.code)
+
+    # A name that occurs twice gets one result.
+    names = list(dict.fromkeys(body.groups_names))
+    answer_each(names, delete, lambda results: request.respond(DeleteGroupsResponse(results=results)))

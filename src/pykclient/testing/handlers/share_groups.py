@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pykclient import errors
@@ -24,44 +24,27 @@ from pykclient.protocol.messages.describe_share_group_offsets import (
 from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykclient.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykclient.protocol.wire import ZERO_UUID
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.group import server_assignors as simple_assignor
-from pykclient.testing.group.modern_groups import ShareGroupMember
+from pykclient.testing.group.modern_groups import ShareGroup, ShareGroupMember
 from pykclient.testing.group.share_group_manager import SharePartitionOffset
 from pykclient.testing.handlers import answer_each, serves
 from pykclient.testing.handlers.groups import assignment_of, respond_with_groups
 from pykclient.testing.handlers.records import leader_of, node_endpoints
 from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.log.log_types import FetchIsolation
+from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams
 from pykclient.testing.request_channel import Request
 from pykclient.testing.share.share_partition import ACKNOWLEDGE_TYPES, AcknowledgementBatch, AcquireRequest
 from pykclient.testing.share.share_partition_manager import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FetchLimits,
     ShareSession,
     ShareSessionKey,
-    check_epoch,
-    isolation_of,
 )
 from pykclient.types import Node, TopicPartition
-
-# --- ShareGroupHeartbeat ---------------------------------------------------------------------------------------------
-
-
-@serves(ApiKeys.SHARE_GROUP_HEARTBEAT, (1, 1))
-def handle_share_group_heartbeat(broker: Broker, request: Request, body: ShareGroupHeartbeatRequest) -> None:
-    """Respond when all changes in the response are in the log."""
-    auth = broker.auth
-    auth.check_group(request, acls.READ, body.group_id)
-    for topic in body.subscribed_topic_names or ():
-        auth.check_topic(request, acls.DESCRIBE, topic)
-    # Java's notation of addresses.
-    client_host = f"/{request.client_host}"
-    broker.group_coordinator.share_group_heartbeat(body, request.client_id or "", client_host, request.respond)
-
 
 # --- ShareGroupDescribe ----------------------------------------------------------------------------------------------
 
@@ -71,7 +54,7 @@ def handle_share_group_describe(broker: Broker, request: Request, body: ShareGro
     """Respond immediately."""
 
     def describe(group_id: str) -> tuple[ShareGroupDescribeResponse.DescribedGroup, AbstractSet[str]]:
-        group = broker.group_coordinator.describe_share_group(group_id)
+        group = broker.group_coordinator.describe_group(ShareGroup, group_id)
         described = ShareGroupDescribeResponse.DescribedGroup(
             group_id=group_id,
             group_state=group.state.name,
@@ -89,11 +72,11 @@ def _member(broker: Broker, member: ShareGroupMember) -> ShareGroupDescribeRespo
     return ShareGroupDescribeResponse.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
-        member_epoch=member.epoch,
+        member_epoch=member.current.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        assignment=assignment_of(broker, ShareGroupDescribeResponse, member.assigned),
+        assignment=assignment_of(broker, ShareGroupDescribeResponse, member.current.assigned),
     )
 
 
@@ -104,17 +87,7 @@ _RENEW: Final = 4
 #: The length of a UUID in text.
 _MAX_MEMBER_ID_LENGTH: Final = 36
 
-_LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
-
 _Key = tuple["UUID", int]
-
-
-class GivenBatch(Protocol):
-    """The acknowledgements of a range of offsets in a request of either kind. Thread: loop."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_types: list[int]
 
 
 def check_enabled(broker: Broker) -> None:
@@ -145,23 +118,23 @@ def acknowledge(
     request: Request,
     group_id: str,
     member_id: str,
-    acknowledgements: Mapping[_Key, Sequence[GivenBatch]],
+    acknowledgements: Mapping[_Key, Sequence[AcknowledgementBatch]],
     then: Callable[[dict[_Key, errors.BrokerError | None]], None],
     *,
     may_renew: bool,
 ) -> None:
     """Check and apply the acknowledgements of a request; ``then`` gets the error of each partition, or None."""
     results: dict[_Key, errors.BrokerError | None] = {}
-    valid: dict[_Key, list[AcknowledgementBatch]] = {}
+    valid: dict[_Key, Sequence[AcknowledgementBatch]] = {}
     for (topic_id, index), batches in acknowledgements.items():
         try:
             readable_partition(broker, request, topic_id, index)
-            checked = _checked(batches, may_renew=may_renew)
+            _check(batches, may_renew=may_renew)
         except errors.BrokerError as error:
             results[topic_id, index] = error
             continue
-        if checked:
-            valid[topic_id, index] = checked
+        if batches:
+            valid[topic_id, index] = batches
         else:
             results[topic_id, index] = None
 
@@ -191,13 +164,12 @@ def readable_partition(broker: Broker, request: Request, topic_id: UUID, index: 
     return topic_partition
 
 
-def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[AcknowledgementBatch]:
-    """Return the batches, which are valid and in order.
+def _check(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> None:
+    """Check that the batches are valid and in order.
 
     Raises:
         InvalidRequestError: they are not.
     """
-    checked = []
     end = -1
     for batch in batches:
         types = batch.acknowledge_types
@@ -211,16 +183,29 @@ def _checked(batches: Sequence[GivenBatch], *, may_renew: bool) -> list[Acknowle
                 "The request is malformed: it has an acknowledge type that is not allowed."
             )
         end = batch.last_offset
-        checked.append(AcknowledgementBatch(batch.first_offset, batch.last_offset, types))
-    return checked
 
 
-def _leader(
-    broker: Broker, key: _Key, nodes: dict[int, Node], leader_class: Callable[..., _LeaderIdAndEpoch]
-) -> _LeaderIdAndEpoch:
-    topic_id, index = key
-    return leader_of(
-        broker, TopicPartition(broker.replica_manager.topic_name(topic_id) or "", index), nodes, leader_class
+def _respond(
+    broker: Broker,
+    request: Request,
+    group_id: str,
+    topic_class: Callable[..., Any],
+    partitions: Mapping[_Key, ShareFetchResponse.PartitionData | ShareAcknowledgeResponse.PartitionData],
+) -> None:
+    """Respond with these partitions, and with the leaders of those that this broker does not lead."""
+    response_class: Any = ApiKeys.message_class(request.body.API_KEY, request=False)
+    nodes: dict[int, Node] = {}
+    for (topic_id, index), data in partitions.items():
+        if data.error_code in (errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code):
+            tp = TopicPartition(broker.replica_manager.topic_name(topic_id) or "", index)
+            data.current_leader = leader_of(broker, tp, nodes, response_class.LeaderIdAndEpoch)
+    by_topic = grouped((topic_id, data) for (topic_id, _), data in partitions.items())
+    request.respond(
+        response_class(
+            acquisition_lock_timeout_ms=broker.group_configs.get(group_id).record_lock_duration_ms,
+            responses=[topic_class(topic_id=topic_id, partitions=found) for topic_id, found in by_topic.items()],
+            node_endpoints=node_endpoints(request, nodes, response_class.NodeEndpoint),
+        )
     )
 
 
@@ -284,7 +269,8 @@ def handle_share_fetch(broker: Broker, request: Request, body: ShareFetchRequest
 def _session(broker: Broker, request: Request, key: ShareSessionKey, has_acknowledgements: bool) -> ShareSession:
     body = cast(ShareFetchRequest, request.body)
     epoch = body.share_session_epoch
-    check_epoch(epoch, has_acknowledgements=has_acknowledgements)
+    if epoch == INITIAL_EPOCH and has_acknowledgements:
+        raise errors.InvalidRequestError("the first request of a share session cannot have acknowledgements")
     asked = [(topic.topic_id, each.partition_index) for topic in body.topics for each in topic.partitions]
     manager = broker.share_partition_manager
     if epoch == INITIAL_EPOCH:
@@ -300,11 +286,13 @@ def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Ans
     body = cast(ShareFetchRequest, request.body)
     config = broker.group_configs.get(answer.group_id)
     max_bytes = min(body.max_bytes, broker.config.get_int("fetch.max.bytes"))
-    limits = FetchLimits(
+    params = FetchParams(
+        CONSUMER_REPLICA_ID,
+        -1,
         body.max_wait_ms,
         min(body.min_bytes, max_bytes),
         max_bytes,
-        isolation_of(read_committed=config.read_committed),
+        FetchIsolation.TXN_COMMITTED if config.read_committed else FetchIsolation.HIGH_WATERMARK,
     )
     acquire = AcquireRequest(
         session.key.member_id, body.max_records, body.batch_size, body.share_acquire_mode == _RECORD_LIMIT
@@ -315,7 +303,7 @@ def _fetch(broker: Broker, request: Request, session: ShareSession, answer: _Ans
             known.append(((topic_id, index), readable_partition(broker, request, topic_id, index)))
         except errors.BrokerError as error:
             answer.failed[topic_id, index] = PartitionData(partition_index=index, error_code=error.code, records=b"")
-    broker.share_partition_manager.fetch(answer.group_id, limits, acquire, known, answer.fetched)
+    broker.share_partition_manager.fetch(answer.group_id, params, acquire, known, answer.fetched)
 
 
 @dataclass(eq=False, repr=False)
@@ -344,8 +332,6 @@ class _Answer:
         if self._acknowledged is None or self._fetched is None:
             return
         is_new = cast(ShareFetchRequest, self._request.body).share_session_epoch == INITIAL_EPOCH
-        config = self._broker.group_configs.get(self.group_id)
-        response = ShareFetchResponse(acquisition_lock_timeout_ms=config.record_lock_duration_ms)
         partitions = {
             key: data
             for key, data in self._fetched.items()
@@ -355,16 +341,8 @@ class _Answer:
         for key, error in self._acknowledged.items():
             data = partitions.setdefault(key, PartitionData(partition_index=key[1], records=b""))
             data.acknowledge_error_code = 0 if error is None else error.code
-        nodes: dict[int, Node] = {}
-        for key, data in partitions.items():
-            if data.error_code in (errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code):
-                data.current_leader = _leader(self._broker, key, nodes, ShareFetchResponse.LeaderIdAndEpoch)
-        response.responses = [
-            ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=found)
-            for topic_id, found in grouped((topic_id, data) for (topic_id, _), data in partitions.items()).items()
-        ]
-        response.node_endpoints = node_endpoints(self._request, nodes, ShareFetchResponse.NodeEndpoint)
-        self._request.respond(response)
+        topic_class = ShareFetchResponse.ShareFetchableTopicResponse
+        _respond(self._broker, self._request, self.group_id, topic_class, partitions)
 
 
 # --- ShareAcknowledge ------------------------------------------------------------------------------------------------
@@ -390,7 +368,12 @@ def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknow
     def acknowledged(outcomes: dict[_Key, errors.BrokerError | None]) -> None:
         if epoch == FINAL_EPOCH:
             manager.release_session(session, lambda _: None)
-        request.respond(_response(broker, request, group_id, outcomes))
+        results = {}
+        for key, error in outcomes.items():
+            results[key] = result = ShareAcknowledgeResponse.PartitionData(partition_index=key[1])
+            if error is not None:
+                result.error_code, result.error_message = error.code, str(error)
+        _respond(broker, request, group_id, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse, results)
 
     acknowledge(
         broker,
@@ -400,29 +383,6 @@ def handle_share_acknowledge(broker: Broker, request: Request, body: ShareAcknow
         acknowledgements,
         acknowledged,
         may_renew=request.api_version >= _FIRST_VERSION_WITH_RENEWALS and body.is_renew_ack,
-    )
-
-
-def _response(
-    broker: Broker, request: Request, group_id: str, outcomes: dict[_Key, errors.BrokerError | None]
-) -> ShareAcknowledgeResponse:
-    nodes: dict[int, Node] = {}
-    results = []
-    for key, error in outcomes.items():
-        topic_id, index = key
-        result = ShareAcknowledgeResponse.PartitionData(partition_index=index)
-        if error is not None:
-            result.error_code, result.error_message = error.code, str(error)
-        if isinstance(error, (errors.NotLeaderOrFollowerError, errors.FencedLeaderEpochError)):
-            result.current_leader = _leader(broker, key, nodes, ShareAcknowledgeResponse.LeaderIdAndEpoch)
-        results.append((topic_id, result))
-    return ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=broker.group_configs.get(group_id).record_lock_duration_ms,
-        responses=[
-            ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=found)
-            for topic_id, found in grouped(results).items()
-        ],
-        node_endpoints=node_endpoints(request, nodes, ShareAcknowledgeResponse.NodeEndpoint),
     )
 
 
@@ -496,7 +456,7 @@ def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then
         ]
         then(_Group(group_id=asked.group_id, topics=[*topics, *denied]))
 
-    broker.group_coordinator.describe_share_group_offsets(asked.group_id, partitions, answered)
+    broker.group_coordinator.share_groups.describe_offsets(asked.group_id, partitions, answered)
 
 
 # --- AlterShareGroupOffsets ------------------------------------------------------------------------------------------
@@ -533,7 +493,7 @@ def handle_alter_share_group_offsets(broker: Broker, request: Request, body: Alt
         ]
         request.respond(AlterShareGroupOffsetsResponse(responses=responses))
 
-    broker.group_coordinator.alter_share_group_offsets(body.group_id, offsets, altered)
+    broker.group_coordinator.share_groups.alter_offsets(body.group_id, offsets, altered)
 
 
 # --- DeleteShareGroupOffsets -----------------------------------------------------------------------------------------
@@ -558,4 +518,4 @@ def handle_delete_share_group_offsets(broker: Broker, request: Request, body: De
         request.respond(DeleteShareGroupOffsetsResponse(responses=responses))
 
     wanted = [name for name in names if name in allowed]
-    broker.group_coordinator.delete_share_group_offsets(body.group_id, wanted, deleted)
+    broker.group_coordinator.share_groups.delete_offsets(body.group_id, wanted, deleted)

@@ -22,6 +22,7 @@ from pykclient.record.memory_records_builder import MemoryRecordsBuilder
 from pykclient.testing import acls
 from pykclient.testing.broker import Broker
 from pykclient.testing.handlers import answer_each, serves
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.log.log_types import AppendOrigin, ProducerIdAndEpoch
 from pykclient.testing.request_channel import Request
 from pykclient.testing.transaction.transaction_coordinator import NO_PRODUCER, InitProducerId
@@ -137,7 +138,8 @@ def handle_add_partitions_to_txn(broker: Broker, request: Request, body: AddPart
     version = request.api_version
     if version >= _BATCHED:
         broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
-    if version < _BATCHED:
+        transactions, client_version = body.transactions, _BROKER_VERSION
+    else:
         broker.auth.check_transactional_id(request, acls.WRITE, body.v3_and_below_transactional_id)
         transaction = Transaction(
             transactional_id=body.v3_and_below_transactional_id,
@@ -145,27 +147,22 @@ def handle_add_partitions_to_txn(broker: Broker, request: Request, body: AddPart
             producer_epoch=body.v3_and_below_producer_epoch,
             topics=body.v3_and_below_topics,
         )
-
-        def respond(codes: Mapping[TopicPartition, int]) -> None:
-            request.respond(
-                AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction.topics, codes, version))
-            )
-
-        _handle(broker, request, transaction, _ADD_PARTITIONS_TO_TXN_CLIENT_VERSION, respond)
-        return
+        transactions, client_version = [transaction], _ADD_PARTITIONS_TO_TXN_CLIENT_VERSION
 
     def start(one: Transaction, answered: Callable[[TransactionResult], None]) -> None:
         def respond(codes: Mapping[TopicPartition, int]) -> None:
             topics = _results(one.topics, codes, version)
             answered(TransactionResult(transactional_id=one.transactional_id, topic_results=topics))
 
-        _handle(broker, request, one, _BROKER_VERSION, respond)
+        _handle(broker, request, one, client_version, respond)
 
-    answer_each(
-        body.transactions,
-        start,
-        lambda results: request.respond(AddPartitionsToTxnResponse(results_by_transaction=results)),
-    )
+    def respond(results: list[TransactionResult]) -> None:
+        if version >= _BATCHED:
+            request.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
+        else:
+            request.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
+
+    answer_each(transactions, start, respond)
 
 
 def _handle(
@@ -236,12 +233,11 @@ def handle_add_offsets_to_txn(broker: Broker, request: Request, body: AddOffsets
         error_code = _told(error_code, request.api_version, _ADD_OFFSETS_TO_TXN_TELLS_FENCED)
         request.respond(AddOffsetsToTxnResponse(error_code=error_code))
 
-    offsets = TopicPartition(GROUP_METADATA_TOPIC_NAME, broker.group_coordinator.partition_for(body.group_id))
     try:
         broker.transaction_coordinator.add_partitions(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
-            [offsets],
+            [broker.group_coordinator.storage.topic_partition_for(body.group_id)],
             _ADD_OFFSETS_TO_TXN_CLIENT_VERSION,
             respond,
         )
@@ -375,10 +371,8 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
         metadata = broker.transaction_coordinator.describe_transaction(transactional_id)
     except errors.BrokerError as error:
         return _State(transactional_id=transactional_id, error_code=error.code)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in metadata.topic_partitions:
-        if broker.auth.authorize(request, acls.DESCRIBE, acls.TOPIC, topic):
-            topics.setdefault(topic, []).append(partition)
+    topics = grouped(metadata.topic_partitions)
+    visible = broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, topics)
     return _State(
         transactional_id=transactional_id,
         transaction_state=metadata.state.name,
@@ -389,6 +383,7 @@ def _describe(broker: Broker, request: Request, transactional_id: str) -> _State
         topics=[
             DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in topics.items()
+            if topic in visible
         ],
     )
 

@@ -115,8 +115,6 @@ class GroupConfig:
 class GroupConfigManager:
     """The settings of all groups, read from the coordination service when they are first needed. Thread: loop."""
 
-    __slots__ = ("_configs", "_coordination", "_defaults", "_store")
-
     def __init__(self, defaults: BrokerConfig, coordination: CoordinationClient) -> None:
         self._defaults = defaults
         self._coordination = coordination

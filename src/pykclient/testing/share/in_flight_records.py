@@ -130,16 +130,6 @@ class ShareState(NamedTuple):
     batches: Sequence[StateBatch] = ()
 
 
-class ShareUpdate(NamedTuple):
-    """A change of a share partition's state, which its leader asks the share coordinator to write."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: Sequence[StateBatch] = ()
-
-
 #: The owner of records that nobody has acquired.
 NO_MEMBER = ""
 
@@ -254,16 +244,14 @@ class InFlightState:
         return new
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class InFlightBatch:
     """The records of a range of offsets, with one ``state``, or one each in ``offsets``. Thread: loop."""
 
-    __slots__ = ("first_offset", "last_offset", "offsets", "state")
-
-    def __init__(self, first_offset: int, last_offset: int, state: InFlightState) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.state: InFlightState | None = state
-        self.offsets: dict[int, InFlightState] | None = None
+    first_offset: int
+    last_offset: int
+    state: InFlightState | None
+    offsets: dict[int, InFlightState] | None = None
 
     def __len__(self) -> int:
         return self.last_offset - self.first_offset + 1

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
-from uuid import UUID
 
-from pykclient.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    NetworkError,
-    NotCoordinatorError,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.message import Request as RequestMessage
 from pykclient.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
@@ -30,23 +23,19 @@ from pykclient.testing.inter_broker_requests import (
     AutoTopicCreationManager,
     InterBrokerSendThread,
     RequestAndCompletionHandler,
-    grouped,
 )
 from pykclient.testing.metadata_cache import MetadataCache
-from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, ShareUpdate, state_batches_of
+from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, StateBatch, state_batches_of
 from pykclient.testing.share.share_coordinator import ShareCoordinator
 from pykclient.topic_names import SHARE_GROUP_STATE_TOPIC_NAME
-from pykclient.types import Node, TopicPartition
+from pykclient.types import Node
 
-Partition = TypeVar("Partition")
 Result = TypeVar("Result")
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Gathered(Generic[Key, Result]):
     """Collects one result for each key, and passes them on when all are there, in the order of keys. Thread: loop."""
-
-    __slots__ = ("_keys", "_results", "_then")
 
     def __init__(self, keys: Iterable[Key], then: Callable[[dict[Key, Result]], None]) -> None:
         self._keys = tuple(keys)
@@ -66,32 +55,16 @@ class Gathered(Generic[Key, Result]):
         self.add(key, code)
 
 
-def for_each_partition(
-    topics: Iterable[tuple[UUID, Iterable[Partition]]],
-    handle: Callable[[UUID, Partition, Callable[[Result], None]], None],
-    then: Callable[[list[tuple[UUID, list[Result]]]], None],
-) -> None:
-    """Handle all partitions of a request; call ``then`` with the results by topic when the last one is there."""
-    partitions = [(topic_id, partition) for topic_id, of_topic in topics for partition in of_topic]
-
-    def all_handled(results: dict[int, Result]) -> None:
-        then(list(grouped((partitions[index][0], result) for index, result in results.items()).items()))
-
-    gathered = Gathered(range(len(partitions)), all_handled)
-    for index, (topic_id, each) in enumerate(partitions):
-        handle(topic_id, each, partial(gathered.add, index))
-
-
 #: Called with an error code or 0, and the error's message.
 ResultCallback = Callable[[int, str], None]
 #: Called with an error code, its message and, if the code is 0, the state.
 StateCallback = Callable[[int, str, ShareState | None], None]
 #: Errors after which the request is sent again, to the coordinator of then.
 _RETRIABLE = (
-    NetworkError.code,
-    NotCoordinatorError.code,
-    CoordinatorNotAvailableError.code,
-    CoordinatorLoadInProgressError.code,
+    errors.NetworkError.code,
+    errors.NotCoordinatorError.code,
+    errors.CoordinatorNotAvailableError.code,
+    errors.CoordinatorLoadInProgressError.code,
 )
 _FIRST_BACKOFF_MS = 20
 _MAX_BACKOFF_MS = 1_000
@@ -157,13 +130,15 @@ class Persister(InterBrokerSendThread):
         request = ReadShareGroupStateSummaryRequest
         self._submit(key, request, request.ReadStateSummaryData, {"leader_epoch": -1}, then)
 
-    def write_state(self, key: SharePartitionKey, update: ShareUpdate, then: ResultCallback) -> None:
-        """Write a change of the state."""
+    def write_state(
+        self, key: SharePartitionKey, batches: Iterable[StateBatch], then: ResultCallback, **fields: int
+    ) -> None:
+        """Write a change of the state: ``batches``, and the other ``fields`` of the request."""
         request = WriteShareGroupStateRequest
-        batches = [request.StateBatch(**batch._asdict()) for batch in update.batches]
-        fields = {**update._asdict(), "state_batches": batches}
-        del fields["batches"]
-        self._submit(key, request, request.WriteStateData, fields, without_state(then))
+        state_batches = [request.StateBatch(**batch._asdict()) for batch in batches]
+        self._submit(
+            key, request, request.WriteStateData, {**fields, "state_batches": state_batches}, without_state(then)
+        )
 
     def delete_state(self, key: SharePartitionKey, then: ResultCallback) -> None:
         """Delete the state."""
@@ -196,7 +171,9 @@ class Persister(InterBrokerSendThread):
         for operation in ready:
             node = self._coordinator(operation.key)
             if node is None:
-                self._retry(operation, CoordinatorNotAvailableError.code, "the share coordinator is not available")
+                self._retry(
+                    operation, errors.CoordinatorNotAvailableError.code, "the share coordinator is not available"
+                )
                 continue
             yield RequestAndCompletionHandler(
                 self._broker.loop.now_ms,
@@ -210,13 +187,12 @@ class Persister(InterBrokerSendThread):
         if not cache.contains(SHARE_GROUP_STATE_TOPIC_NAME):
             self._auto_topic_creation.create_topics([SHARE_GROUP_STATE_TOPIC_NAME])
             return None
-        number = self._share_coordinator.partition_for(key.coordinator_key)
-        return cache.snapshot.leader(TopicPartition(SHARE_GROUP_STATE_TOPIC_NAME, number))
+        return cache.snapshot.leader(self._share_coordinator.storage.topic_partition_for(key.coordinator_key))
 
     def _on_response(self, operation: _Operation, response: ClientResponse) -> None:
         results = getattr(response.response_body, "results", None)
         if not results or not results[0].partitions:
-            self._retry(operation, NetworkError.code, "the share coordinator did not answer")
+            self._retry(operation, errors.NetworkError.code, "the share coordinator did not answer")
             return
         result = results[0].partitions[0]
         if result.error_code in _RETRIABLE:

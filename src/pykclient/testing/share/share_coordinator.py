@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    FencedLeaderEpochError,
-    FencedStateEpochError,
-    InvalidRequestError,
-    NotCoordinatorError,
-    RemoteProtocolError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-    for_code,
-)
-from pykclient.protocol.message import DataMessage
+from pykclient import errors
+from pykclient.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from pykclient.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from pykclient.protocol.messages.share_snapshot_key import ShareSnapshotKey
 from pykclient.protocol.messages.share_snapshot_value import ShareSnapshotValue
-from pykclient.protocol.messages.share_update_key import ShareUpdateKey
 from pykclient.protocol.messages.share_update_value import ShareUpdateValue
-from pykclient.protocol.wire import BytesLike, Reader, Writer
+from pykclient.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.record.memory_records import AnyRecordBatch
+from pykclient.record.record_batch import Record
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.coordinator_log import CoordinatorLog, KeyValue
+from pykclient.testing.coordinator_log import CoordinatorLog, KeyValue, versioned
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import DeleteRecordsResult, ReplicaManager
 from pykclient.testing.share.in_flight_records import (
@@ -42,7 +32,6 @@ from pykclient.testing.share.in_flight_records import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
     ShareState,
-    ShareUpdate,
     StateBatch,
     state_batches_of,
 )
@@ -99,7 +88,7 @@ class StateUpdate(NamedTuple):
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int
-    batches: list[StateBatch]
+    batches: Sequence[StateBatch] = ()
 
     def apply(self, state: ShareState) -> ShareState:
         """Return the state after this change."""
@@ -112,16 +101,9 @@ class StateUpdate(NamedTuple):
         )
 
 
-def _bytes(type: int, message: DataMessage) -> bytes:
-    w = Writer()
-    w.int16(type)
-    message.write(w, 0)
-    return w.getvalue()
-
-
-def _snapshot_key(key: SharePartitionKey) -> bytes:
-    message = ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-    return _bytes(_SNAPSHOT, message)
+def _key(type: int, key: SharePartitionKey) -> bytes:
+    """Return the key of a record. Those of both types have the same fields."""
+    return versioned(type, ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition))
 
 
 def snapshot_record(key: SharePartitionKey, state: ShareState) -> KeyValue:
@@ -136,7 +118,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> KeyValue:
         write_timestamp=state.write_timestamp_ms,
         state_batches=[ShareSnapshotValue.StateBatch(**batch._asdict()) for batch in state.batches],
     )
-    return _snapshot_key(key), _bytes(0, value)
+    return _key(_SNAPSHOT, key), versioned(0, value)
 
 
 def update_record(key: SharePartitionKey, update: StateUpdate) -> KeyValue:
@@ -148,13 +130,12 @@ def update_record(key: SharePartitionKey, update: StateUpdate) -> KeyValue:
         delivery_complete_count=update.delivery_complete_count,
         state_batches=[ShareUpdateValue.StateBatch(**batch._asdict()) for batch in update.batches],
     )
-    message = ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
-    return _bytes(_UPDATE, message), _bytes(0, value)
+    return _key(_UPDATE, key), versioned(0, value)
 
 
 def tombstone(key: SharePartitionKey) -> KeyValue:
     """Return the record that deletes the state."""
-    return _snapshot_key(key), None
+    return _key(_SNAPSHOT, key), None
 
 
 def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartitionKey, ShareState | StateUpdate | None]:
@@ -165,7 +146,6 @@ def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartition
     """
     reader = Reader(key)
     type = reader.int16()
-    # Both keys have the same fields.
     read = ShareSnapshotKey.read(reader, 0)
     partition_key = SharePartitionKey(read.group_id, read.topic_id, read.partition)
     if value is None:
@@ -194,11 +174,11 @@ def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartition
     )
 
 
-#: Called with None or an error, when the change is written.
-WrittenCallback = Callable[[BrokerError | None], None]
+#: Called with an error or None, when the change is written.
+WrittenCallback = Callable[[errors.BrokerError | None], None]
 
-#: Called with None and the state, or an error.
-StateCallback = Callable[[BrokerError | None, ShareState | None], None]
+#: The same, and the state that was asked for.
+StateCallback = Callable[[errors.BrokerError | None, ShareState | None], None]
 
 
 @dataclass(slots=True)
@@ -244,91 +224,92 @@ class ShareCoordinator:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._log = broker.log_context.logger(__name__)
-        self._active = False
         self._updates_per_snapshot = config.get_int("share.coordinator.snapshot.update.records.per.snapshot")
         self._write_timeout_ms = config.get_int("share.coordinator.write.timeout.ms")
-        self._storage = CoordinatorLog(
+        self.storage: CoordinatorLog[dict[SharePartitionKey, _Entry]] = CoordinatorLog(
             broker,
             replica_manager,
             metadata_cache,
             SHARE_GROUP_STATE_TOPIC_NAME,
             config.get_int("share.coordinator.state.topic.num.partitions"),
             self._write_timeout_ms,
+            self._apply_record,
         )
         self._prune_interval_ms = config.get_int("share.coordinator.state.topic.prune.interval.ms")
         self._cold_interval_ms = config.get_int("share.coordinator.cold.partition.snapshot.interval.ms")
-        self._timers: set[Callable[[], None]] = set()
-        self._loaded: dict[int, dict[SharePartitionKey, _Entry]] = {}
         self._pruned_to: dict[int, int] = {}
         #: The requests that wait for a share partition that is being written.
         self._waiting: dict[SharePartitionKey, deque[Callable[[], None]]] = {}
 
     def startup(self) -> None:
         """Accept requests. State arrives with the partitions that this broker is elected for."""
-        self._active = True
+        self.storage.active = True
         self._metadata_cache.add_listener(self._on_metadata)
 
     def shutdown(self) -> None:
         """Refuse requests."""
-        self._active = False
-
-    def partition_for(self, coordinator_key: str) -> int:
-        """Return the partition of __share_group_state that has the state of a share partition."""
-        return self._storage.partition_for(coordinator_key)
+        self.storage.active = False
 
     # --- leadership
 
     def on_election(self, partition: int, epoch: int) -> None:
         """Take over a partition that its broker leads from ``epoch`` on."""
         loaded: dict[SharePartitionKey, _Entry] = {}
-        now_ms = self._broker.loop.wall_ms
-        add = partial(_add, loaded, now_ms)
-        if self._storage.load(partition, epoch, add, partial(self._on_loaded, partition, loaded)):
-            self._forget(partition)
+        self.storage.load(partition, epoch, loaded, partial(self._on_loaded, partition, loaded))
 
     def _on_loaded(self, partition: int, loaded: dict[SharePartitionKey, _Entry]) -> None:
-        self._loaded[partition] = loaded
+        self._pruned_to.pop(partition, None)
         self._log.info("Loaded %d share partitions from partition %d", len(loaded), partition)
-        self._schedule(self._prune, self._prune_interval_ms)
-        self._schedule(self._snapshot_cold, self._cold_interval_ms)
+        self.storage.repeat(self._prune, self._prune_interval_ms)
+        self.storage.repeat(self._snapshot_cold, self._cold_interval_ms)
 
     def on_resignation(self, partition: int, epoch: int) -> None:
         """Give up a partition. ``epoch`` is negative if the partition was deleted."""
-        if self._storage.unload(partition, epoch if epoch >= 0 else None):
-            self._forget(partition)
-
-    def _forget(self, partition: int) -> None:
-        self._loaded.pop(partition, None)
-        self._pruned_to.pop(partition, None)
+        self.storage.unload(partition, epoch)
 
     # --- requests
+    #
+    # ``asked`` is what a request says about a share partition.
 
     def initialize_state(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int, then: WrittenCallback
+        self, key: SharePartitionKey, asked: InitializeShareGroupStateRequest.PartitionData, then: WrittenCallback
     ) -> None:
         """Begin the state of a share partition, or reset it."""
-        self._run(key, partial(self._initialize, key, state_epoch, start_offset), then)
 
-    def read_state(self, key: SharePartitionKey, leader_epoch: int, then: StateCallback) -> None:
-        """Return the state to the leader of ``leader_epoch``; leaders of earlier epochs are fenced from then on."""
+        def initialize(written: WrittenCallback) -> None:
+            entry = self._partition(key).get(key)
+            if entry is not None:
+                _check_state_epoch(key, entry, asked.state_epoch)
+            now_ms = self._broker.loop.wall_ms
+            start_offset = asked.start_offset
+            complete_count = -1 if start_offset == UNINITIALIZED_START_OFFSET else 0
+            snapshot_epoch = 0 if entry is None else entry.state.snapshot_epoch + 1
+            state = ShareState(snapshot_epoch, asked.state_epoch, 0, start_offset, complete_count, now_ms, now_ms)
+            self._append(key, snapshot_record(key, state), state, written)
+
+        self._run(key, initialize, then)
+
+    def read_state(
+        self, key: SharePartitionKey, asked: ReadShareGroupStateRequest.PartitionData, then: StateCallback
+    ) -> None:
+        """Return the state to the leader of a leader epoch; leaders of earlier epochs are fenced from then on."""
         found: list[ShareState] = []
 
         def read(written: WrittenCallback) -> None:
             entry = self._existing(key)
-            self._check_leader(entry, leader_epoch)
-            found.append(entry.state)
-            if leader_epoch in (NO_EPOCH, entry.state.leader_epoch):
+            _check_leader_epoch(entry, asked.leader_epoch)
+            state = entry.state
+            found.append(state)
+            if asked.leader_epoch in (NO_EPOCH, state.leader_epoch):
                 written(None)
-                return
-            update = ShareUpdate(
-                entry.state.state_epoch, leader_epoch, entry.state.start_offset, entry.state.delivery_complete_count
-            )
-            self._append_update(key, entry, update, leader_epoch, written)
+            else:
+                counts = state.start_offset, state.delivery_complete_count
+                self._append_update(key, entry, StateUpdate(state.snapshot_epoch, asked.leader_epoch, *counts), written)
 
         self._run(key, read, lambda error: then(error, None if error is not None else found[0]))
 
-    def read_state_summary(self, key: SharePartitionKey, then: StateCallback) -> None:
-        """Return the state without its batches; a share partition without state has the start offset -1."""
+    def read_state_summary(self, key: SharePartitionKey, asked: object, then: StateCallback) -> None:  # noqa: ARG002
+        """Return the state, if only its numbers are wanted; a share partition without one has the start offset -1."""
         found: list[ShareState] = []
 
         def read(written: WrittenCallback) -> None:
@@ -339,18 +320,27 @@ class ShareCoordinator:
 
         self._run(key, read, lambda error: then(error, None if error is not None else found[0]))
 
-    def write_state(self, key: SharePartitionKey, update: ShareUpdate, then: WrittenCallback) -> None:
+    def write_state(
+        self, key: SharePartitionKey, asked: WriteShareGroupStateRequest.PartitionData, then: WrittenCallback
+    ) -> None:
         """Write a change of the state by its leader."""
 
         def write(written: WrittenCallback) -> None:
             entry = self._existing(key)
-            self._check_leader(entry, update.leader_epoch)
-            _check_state_epoch(key, entry, update.state_epoch)
-            self._append_update(key, entry, update, entry.state.leader_epoch, written)
+            _check_leader_epoch(entry, asked.leader_epoch)
+            _check_state_epoch(key, entry, asked.state_epoch)
+            change = StateUpdate(
+                entry.state.snapshot_epoch,
+                entry.state.leader_epoch,
+                asked.start_offset,
+                asked.delivery_complete_count,
+                combine_state_batches((), state_batches_of(asked), asked.start_offset),
+            )
+            self._append_update(key, entry, change, written)
 
         self._run(key, write, then)
 
-    def delete_state(self, key: SharePartitionKey, then: WrittenCallback) -> None:
+    def delete_state(self, key: SharePartitionKey, asked: object, then: WrittenCallback) -> None:  # noqa: ARG002
         """Delete the state of a share partition, if it has one."""
 
         def delete(written: WrittenCallback) -> None:
@@ -374,7 +364,7 @@ class ShareCoordinator:
     def _run_now(
         self, key: SharePartitionKey, operation: Callable[[WrittenCallback], None], then: WrittenCallback
     ) -> None:
-        def done(error: BrokerError | None) -> None:
+        def done(error: errors.BrokerError | None) -> None:
             then(error)
             waiting = self._waiting[key]
             if waiting:
@@ -386,71 +376,37 @@ class ShareCoordinator:
         try:
             self._check_topic(key)
             operation(done)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             done(error)
 
     def _check_topic(self, key: SharePartitionKey) -> None:
         if key.partition < 0:
-            raise InvalidRequestError("The partition id cannot be a negative number.")
-        self._partition(key)
+            raise errors.InvalidRequestError("The partition id cannot be a negative number.")
+        self._partition(key)  # whether this broker coordinates it
         cache = self._metadata_cache
         name = cache.topic_name(key.topic_id)
         if name is None or (cache.num_partitions(name) or 0) <= key.partition:
-            raise UnknownTopicOrPartitionError(f"there is no partition {key.partition} of topic {key.topic_id}")
+            raise errors.UnknownTopicOrPartitionError(f"there is no partition {key.partition} of topic {key.topic_id}")
 
     def _partition(self, key: SharePartitionKey) -> dict[SharePartitionKey, _Entry]:
-        if not self._active:
-            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        number = self.partition_for(key.coordinator_key)
-        if self._storage.is_loading(number):
-            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {key.coordinator_key}")
-        loaded = self._loaded.get(number)
-        if loaded is None:
-            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate {key.coordinator_key}")
-        return loaded
+        return self.storage.state_for(key.coordinator_key)
 
     def _existing(self, key: SharePartitionKey) -> _Entry:
         entry = self._partition(key).get(key)
         if entry is None:
-            raise InvalidRequestError(f"the state of {key.coordinator_key} was not initialized")
+            raise errors.InvalidRequestError(f"the state of {key.coordinator_key} was not initialized")
         return entry
-
-    @staticmethod
-    def _check_leader(entry: _Entry, leader_epoch: int) -> None:
-        if leader_epoch != NO_EPOCH and leader_epoch < entry.state.leader_epoch:
-            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} is over, it is {entry.state.leader_epoch}")
 
     # --- writing
 
-    def _initialize(
-        self, key: SharePartitionKey, state_epoch: int, start_offset: int, written: WrittenCallback
-    ) -> None:
-        entry = self._partition(key).get(key)
-        snapshot_epoch = 0
-        if entry is not None:
-            _check_state_epoch(key, entry, state_epoch)
-            snapshot_epoch = entry.state.snapshot_epoch + 1
-        now_ms = self._broker.loop.wall_ms
-        complete_count = -1 if start_offset == UNINITIALIZED_START_OFFSET else 0
-        state = ShareState(snapshot_epoch, state_epoch, 0, start_offset, complete_count, now_ms, now_ms)
-        self._append(key, snapshot_record(key, state), state, written)
-
     def _append_update(
-        self, key: SharePartitionKey, entry: _Entry, update: ShareUpdate, leader_epoch: int, written: WrittenCallback
+        self, key: SharePartitionKey, entry: _Entry, change: StateUpdate, written: WrittenCallback
     ) -> None:
         """Append a change or, after many of them, a snapshot with the change."""
-        state = entry.state
-        change = StateUpdate(
-            state.snapshot_epoch,
-            leader_epoch,
-            update.start_offset,
-            update.delivery_complete_count,
-            combine_state_batches((), update.batches, update.start_offset),
-        )
         if entry.updates < self._updates_per_snapshot:
             self._append(key, update_record(key, change), change, written)
         else:
-            self._append_snapshot(key, change.apply(state), written)
+            self._append_snapshot(key, change.apply(entry.state), written)
 
     def _append_snapshot(self, key: SharePartitionKey, state: ShareState, written: WrittenCallback) -> None:
         now_ms = self._broker.loop.wall_ms
@@ -467,35 +423,27 @@ class ShareCoordinator:
         written: WrittenCallback,
     ) -> None:
         partition = self._partition(key)
+        number = self.storage.partition_for(key.coordinator_key)
 
         def appended(error_code: int, offset: int) -> None:
-            number = self.partition_for(key.coordinator_key)
-            if error_code or self._loaded.get(number) is not partition:
-                written(_error_of(error_code or NotCoordinatorError.code))
+            if error_code or self.storage.loaded.get(number) is not partition:
+                written(errors.for_code(error_code or errors.NotCoordinatorError.code))
                 return
             _apply(partition, key, change, offset, self._broker.loop.wall_ms)
             written(None)
 
-        self._storage.append(self.partition_for(key.coordinator_key), [record], appended)
+        self.storage.append(number, [record], appended)
+
+    def _apply_record(self, loaded: dict[SharePartitionKey, _Entry], _: AnyRecordBatch, record: Record) -> None:
+        assert record.key is not None
+        key, change = read_record(record.key, record.value)
+        _apply(loaded, key, change, record.offset, self._broker.loop.wall_ms)
 
     # --- old records
 
-    def _schedule(self, work: Callable[[], None], interval_ms: int) -> None:
-        """Do ``work`` at intervals, as long as this broker has any partition."""
-
-        def run() -> None:
-            self._timers.discard(work)
-            if self._active and self._loaded:
-                work()
-                self._schedule(work, interval_ms)
-
-        if work not in self._timers:
-            self._timers.add(work)
-            self._broker.call_later(interval_ms, run)
-
     def _prune(self) -> None:
         """Delete the records before the oldest snapshot that is the latest of its share partition."""
-        for number, entries in self._loaded.items():
+        for number, entries in self.storage.loaded.items():
             offset = min((entry.snapshot_offset for entry in entries.values()), default=0)
             if offset > self._pruned_to.get(number, 0):
                 tp = TopicPartition(SHARE_GROUP_STATE_TOPIC_NAME, number)
@@ -505,13 +453,13 @@ class ShareCoordinator:
 
     def _on_pruned(self, number: int, offset: int, results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
         (result,) = results.values()
-        if not result.error_code and number in self._loaded:
+        if not result.error_code and number in self.storage.loaded:
             self._pruned_to[number] = offset
 
     def _snapshot_cold(self) -> None:
         """Write snapshots of share partitions at rest, unless all are: there is nothing to delete then."""
         end_ms = self._broker.loop.wall_ms - self._cold_interval_ms
-        for entries in self._loaded.values():
+        for entries in self.storage.loaded.values():
             cold = [key for key, entry in entries.items() if entry.written_ms <= end_ms]
             if len(cold) < len(entries):
                 for key in cold:
@@ -527,34 +475,23 @@ class ShareCoordinator:
         cache = self._metadata_cache
         if all(cache.contains(topic) for topic in topics):
             return
-        for partition in self._loaded.values():
+        for partition in self.storage.loaded.values():
             for key in [key for key in partition if cache.topic_name(key.topic_id) is None]:
-                self._run_tombstone(key)
+                # Not through ``_run``, which refuses requests for topics that do not exist.
+                if key not in self._waiting:
+                    self._append(key, tombstone(key), None, lambda _: None)
 
-    def _run_tombstone(self, key: SharePartitionKey) -> None:
-        # Not through ``_run``, which refuses requests for topics that do not exist.
-        if key not in self._waiting:
-            self._append(key, tombstone(key), None, lambda _: None)
+
+def _check_leader_epoch(entry: _Entry, leader_epoch: int) -> None:
+    if leader_epoch != NO_EPOCH and leader_epoch < entry.state.leader_epoch:
+        raise errors.FencedLeaderEpochError(f"leader epoch {leader_epoch} is over, it is {entry.state.leader_epoch}")
 
 
 def _check_state_epoch(key: SharePartitionKey, entry: _Entry, state_epoch: int) -> None:
     if state_epoch != NO_EPOCH and state_epoch < entry.state.state_epoch:
-        raise FencedStateEpochError(
+        raise errors.FencedStateEpochError(
             f"state epoch {state_epoch} of {key.coordinator_key} is over, it is {entry.state.state_epoch}"
         )
-
-
-def _add(loaded: dict[SharePartitionKey, _Entry], now_ms: int, batch: AnyRecordBatch) -> None:
-    """Apply the records of a batch of the log."""
-    for record in batch.records():
-        if record.key is None:
-            continue
-        try:
-            key, change = read_record(record.key, record.value)
-        except (RemoteProtocolError, UnsupportedVersionError):
-            # From another release or a foreign writer: no reason to lose all other state.
-            continue
-        _apply(loaded, key, change, record.offset, now_ms)
 
 
 def _apply(
@@ -571,9 +508,3 @@ def _apply(
         entry.apply(change, offset, now_ms)
     elif isinstance(change, ShareState):
         loaded[key] = _Entry(change, offset, now_ms)
-
-
-def _error_of(error_code: int) -> BrokerError:
-    error = for_code(error_code)
-    assert error is not None, "the code of an error"
-    return error

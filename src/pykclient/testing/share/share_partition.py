@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from pykclient.errors import (
-    BrokerError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    FencedLeaderEpochError,
-    FencedStateEpochError,
-    GroupIdNotFoundError,
-    InvalidRecordStateError,
-    InvalidRequestError,
-    NotCoordinatorError,
-    NotLeaderOrFollowerError,
-    OffsetNotAvailableError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-    check_move,
-)
-from pykclient.protocol.messages.share_fetch import ShareFetchResponse
+from pykclient import errors
+from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from pykclient.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.log.log_types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, AbortedTxn
@@ -41,7 +27,6 @@ from pykclient.testing.share.in_flight_records import (
     SharePartitionKey,
     SharePartitionState,
     ShareState,
-    ShareUpdate,
     StateBatch,
 )
 from pykclient.testing.share.persister import Persister
@@ -146,7 +131,7 @@ class RecordAcquirer:
                 return result, 0
             is_whole = batch.is_within(first_offset, last_offset) and not throttled
             if batch.state is not None:
-                if not _can_acquire(batch.state):
+                if not batch.state.is_available:
                     continue
                 if is_whole and not (request.record_limit and len(batch) > left):
                     lock = self.new_lock(batch.first_offset, batch.last_offset)
@@ -166,7 +151,7 @@ class RecordAcquirer:
 
     def _is_throttled(self, batch: InFlightBatch, first_offset: int, last_offset: int) -> bool:
         return any(
-            state.delivery_count >= self._throttle_from and _can_acquire(state)
+            state.delivery_count >= self._throttle_from and state.is_available
             for first, last, state in batch.parts()
             if batch.state is not None or first_offset <= first <= last_offset
         )
@@ -181,7 +166,7 @@ class RecordAcquirer:
         for offset, _, state in batch.parts():
             if len(taken) >= limit or offset > last_offset:
                 break
-            if offset < first_offset or not _can_acquire(state):
+            if offset < first_offset or not state.is_available:
                 continue
             is_last = self.max_deliveries > 2 and state.delivery_count == self.max_deliveries - 1
             if is_last and taken:
@@ -276,10 +261,6 @@ class RecordAcquirer:
         return acquired
 
 
-def _can_acquire(state: InFlightState) -> bool:
-    return state.state is RecordState.AVAILABLE
-
-
 def _acquired(first_offset: int, last_offset: int, delivery_count: int) -> AcquiredRecords:
     return AcquiredRecords(first_offset=first_offset, last_offset=last_offset, delivery_count=delivery_count)
 
@@ -341,26 +322,22 @@ _STATES: Final = {
 ACKNOWLEDGE_TYPES: Final = frozenset((*_STATES, _RENEW))
 
 #: The response error for each error of the share coordinator.
-_STATE_ERRORS: Final[dict[int, type[BrokerError]]] = {
-    NotCoordinatorError.code: CoordinatorNotAvailableError,
-    CoordinatorNotAvailableError.code: CoordinatorNotAvailableError,
-    CoordinatorLoadInProgressError.code: CoordinatorNotAvailableError,
-    GroupIdNotFoundError.code: GroupIdNotFoundError,
-    UnknownTopicOrPartitionError.code: UnknownTopicOrPartitionError,
-    FencedLeaderEpochError.code: NotLeaderOrFollowerError,
-    FencedStateEpochError.code: NotLeaderOrFollowerError,
+_STATE_ERRORS: Final[dict[int, type[errors.BrokerError]]] = {
+    errors.NotCoordinatorError.code: errors.CoordinatorNotAvailableError,
+    errors.CoordinatorNotAvailableError.code: errors.CoordinatorNotAvailableError,
+    errors.CoordinatorLoadInProgressError.code: errors.CoordinatorNotAvailableError,
+    errors.GroupIdNotFoundError.code: errors.GroupIdNotFoundError,
+    errors.UnknownTopicOrPartitionError.code: errors.UnknownTopicOrPartitionError,
+    errors.FencedLeaderEpochError.code: errors.NotLeaderOrFollowerError,
+    errors.FencedStateEpochError.code: errors.NotLeaderOrFollowerError,
 }
 
 #: Called with None, or with the error of the operation.
-Callback = Callable[[BrokerError | None], None]
+Callback = Callable[[errors.BrokerError | None], None]
 
 
-class AcknowledgementBatch(NamedTuple):
-    """Acknowledgements of a range of offsets: one type for all, or one for each (Java: ShareAcknowledgementBatch)."""
-
-    first_offset: int
-    last_offset: int
-    types: Sequence[int]
+#: Acknowledgements of a range of offsets: one type for all, or one for each.
+AcknowledgementBatch = ShareFetchRequest.AcknowledgementBatch | ShareAcknowledgeRequest.AcknowledgementBatch
 
 
 class _Update(NamedTuple):
@@ -370,6 +347,7 @@ class _Update(NamedTuple):
     batch: StateBatch
 
 
+@dataclass(eq=False, repr=False)
 class SharePartition:
     """The delivery of a partition's records to the members of a share group.
 
@@ -380,29 +358,20 @@ class SharePartition:
     ``on_change`` is called when records may have become available. Thread: loop.
     """
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        replica_manager: ReplicaManager,
-        persister: Persister,
-        group_configs: GroupConfigManager,
-        key: SharePartitionKey,
-        topic_partition: TopicPartition,
-        leader_epoch: int,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._broker = broker
-        self._replica_manager = replica_manager
-        self._persister = persister
-        self._group_configs = group_configs
-        self._log = broker.log_context.logger(__name__)
-        self.key = key
-        self.topic_partition = topic_partition
-        self.leader_epoch = leader_epoch
-        self.state = SharePartitionState.EMPTY
-        self._state_epoch = 0
-        self._on_change = on_change
-        self.records = InFlightRecords()
+    _broker: BrokerContext
+    _replica_manager: ReplicaManager
+    _persister: Persister
+    _group_configs: GroupConfigManager
+    key: SharePartitionKey
+    topic_partition: TopicPartition
+    leader_epoch: int
+    _on_change: Callable[[], None]
+    state: SharePartitionState = SharePartitionState.EMPTY
+    _state_epoch: int = 0
+    records: InFlightRecords = field(default_factory=InFlightRecords)
+
+    def __post_init__(self) -> None:
+        self._log = self._broker.log_context.logger(__name__)
 
     @property
     def is_active(self) -> bool:
@@ -414,7 +383,7 @@ class SharePartition:
         return self._group_configs.get(self.key.group_id)
 
     def _move(self, to: SharePartitionState) -> None:
-        check_move("a share partition", SHARE_PARTITION_TRANSITIONS, self.state, to)
+        errors.check_move("a share partition", SHARE_PARTITION_TRANSITIONS, self.state, to)
         self.state = to
 
     # --- begin and end
@@ -426,15 +395,15 @@ class SharePartition:
 
     def _on_state(self, then: Callback, error_code: int, message: str, state: ShareState | None) -> None:
         if self.state is not SharePartitionState.INITIALIZING:
-            then(NotLeaderOrFollowerError(f"the share partition {self.topic_partition} was fenced"))
+            then(errors.NotLeaderOrFollowerError(f"the share partition {self.topic_partition} was fenced"))
             return
-        error: BrokerError | None = None
+        error: errors.BrokerError | None = None
         if state is None:
             error = _error_of(error_code, message)
         else:
             try:
                 start_offset = self._initial_offset() if state.start_offset < 0 else state.start_offset
-            except BrokerError as failure:
+            except errors.BrokerError as failure:
                 error = failure
         if error is not None or state is None:
             self._log.info("Share partition %s: could not read its state: %s", self.key, error)
@@ -458,7 +427,7 @@ class SharePartition:
             timestamp = self._broker.loop.wall_ms - self._config.reset_duration_ms
         found = partition.fetch_offset_for_timestamp(timestamp, 0, self.leader_epoch, fetch_only_from_leader=True)
         if found is None:
-            raise OffsetNotAvailableError(f"{self.topic_partition} has no record since {timestamp}")
+            raise errors.OffsetNotAvailableError(f"{self.topic_partition} has no record since {timestamp}")
         return found.offset
 
     def mark_fenced(self) -> None:
@@ -469,10 +438,6 @@ class SharePartition:
                 state.let_go()
 
     # --- acquiring
-
-    def next_fetch_offset(self) -> int:
-        """Return the offset from which to read for the next member."""
-        return self.records.next_fetch_offset()
 
     def can_acquire_records(self) -> bool:
         """Return whether a record is available, or there is room for more records in flight."""
@@ -488,10 +453,6 @@ class SharePartition:
         return RecordAcquirer(
             self.records, self._new_lock, config.partition_max_record_locks, config.delivery_count_limit
         )
-
-    def move_start(self, log_start_offset: int) -> None:
-        """Skip the records that were deleted from the log."""
-        self.records.move_start(log_start_offset)
 
     # --- locks
 
@@ -527,17 +488,15 @@ class SharePartition:
         """Apply a member's acknowledgements, all or none of them, when they are written.
 
         ``then`` gets InvalidRecordStateError if the member does not hold one of the records, InvalidRequestError if
-        there is no such record or type, or the error of the share coordinator.
+        there is no such record, or the error of the share coordinator.
         """
         updates: list[_Update] = []
         try:
             for batch in batches:
-                if not ACKNOWLEDGE_TYPES.issuperset(batch.types):
-                    raise InvalidRequestError(f"Invalid acknowledge type: {list(batch.types)}")
                 if batch.last_offset >= self.records.start_offset:
                     for in_flight in self._acknowledged_batches(batch):
                         self._acknowledge(member_id, batch, in_flight, updates)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             self._roll_back(updates)
             then(error)
             return
@@ -550,14 +509,18 @@ class SharePartition:
             if batch.first_offset < records.start_offset <= batch.last_offset:
                 floor = records.floor(records.start_offset)
             if floor is None:
-                raise InvalidRecordStateError(
+                raise errors.InvalidRecordStateError(
                     "Batch record not found. The request batch offsets are not found in the cache."
                 )
         found = records.between(floor.first_offset, batch.last_offset)
         if found[-1].last_offset < batch.first_offset:
-            raise InvalidRequestError("Batch record not found. The first offset in request is past acquired records.")
+            raise errors.InvalidRequestError(
+                "Batch record not found. The first offset in request is past acquired records."
+            )
         if found[-1].last_offset < batch.last_offset:
-            raise InvalidRequestError("Batch record not found. The last offset in request is past acquired records.")
+            raise errors.InvalidRequestError(
+                "Batch record not found. The last offset in request is past acquired records."
+            )
         return [each for each in found if each.last_offset >= records.start_offset]
 
     def _acknowledge(
@@ -566,7 +529,7 @@ class SharePartition:
         start_offset = self.records.start_offset
         whole = (
             in_flight.is_within(batch.first_offset, batch.last_offset)
-            and len(batch.types) == 1
+            and len(batch.acknowledge_types) == 1
             and not in_flight.first_offset < start_offset <= in_flight.last_offset
         )
         if in_flight.state is not None:
@@ -579,7 +542,8 @@ class SharePartition:
                 continue
             if in_flight.state is None:
                 _check_owner(state, member_id, "offset")
-            type = batch.types[0] if len(batch.types) == 1 else batch.types[first - batch.first_offset]
+            types = batch.acknowledge_types
+            type = types[0] if len(types) == 1 else types[first - batch.first_offset]
             if type == _RENEW:
                 self._renew(first, last, state)
             else:
@@ -588,7 +552,7 @@ class SharePartition:
 
     def _renew(self, first_offset: int, last_offset: int, state: InFlightState) -> None:
         if not self._config.renew_acknowledge_enable:
-            raise InvalidRecordStateError("Renewing acquisition locks is not enabled for the group.")
+            raise errors.InvalidRecordStateError("Renewing acquisition locks is not enabled for the group.")
         state.hold(self._new_lock(first_offset, last_offset))
 
     def release_acquired_records(self, member_id: str, then: Callback) -> None:
@@ -617,9 +581,9 @@ class SharePartition:
             then(None)
             return
 
-        def written(error: BrokerError | None) -> None:
+        def written(error: errors.BrokerError | None) -> None:
             if self.state is SharePartitionState.FENCED:
-                then(error or NotLeaderOrFollowerError(f"the share partition {self.topic_partition} was fenced"))
+                then(error or errors.NotLeaderOrFollowerError(f"the share partition {self.topic_partition} was fenced"))
                 return
             if error is not None:
                 self._roll_back(updates)
@@ -644,18 +608,18 @@ class SharePartition:
         self._on_change()
 
     def _write(self, batches: Sequence[StateBatch], then: Callback) -> None:
-        update = ShareUpdate(
-            self._state_epoch,
-            self.leader_epoch,
-            self.records.start_offset,
-            self.records.delivery_complete_count,
-            batches,
-        )
-
         def answered(error_code: int, message: str) -> None:
             then(_error_of(error_code, message) if error_code else None)
 
-        self._persister.write_state(self.key, update, answered)
+        self._persister.write_state(
+            self.key,
+            batches,
+            answered,
+            state_epoch=self._state_epoch,
+            leader_epoch=self.leader_epoch,
+            start_offset=self.records.start_offset,
+            delivery_complete_count=self.records.delivery_complete_count,
+        )
 
     def __repr__(self) -> str:
         return f"<share partition {self.key.group_id}, {self.topic_partition}, {self.state.value}>"
@@ -668,13 +632,15 @@ def _check_owner(state: InFlightState, member_id: str, what: str) -> None:
         InvalidRecordStateError: the records are not acquired, by another member, or just being acknowledged.
     """
     if state.state is not RecordState.ACQUIRED:
-        raise InvalidRecordStateError(f"The {what} cannot be acknowledged. The {what} is not acquired.")
+        raise errors.InvalidRecordStateError(f"The {what} cannot be acknowledged. The {what} is not acquired.")
     if state.pending is not None:
-        raise InvalidRecordStateError(f"The {what} cannot be acknowledged. Another acknowledgement is being written.")
+        raise errors.InvalidRecordStateError(
+            f"The {what} cannot be acknowledged. Another acknowledgement is being written."
+        )
     if state.member_id != member_id:
-        raise InvalidRecordStateError(f"Member is not the owner of the {what}.")
+        raise errors.InvalidRecordStateError(f"Member is not the owner of the {what}.")
 
 
-def _error_of(error_code: int, message: str) -> BrokerError:
+def _error_of(error_code: int, message: str) -> errors.BrokerError:
     """Return the error of the share coordinator as a consumer knows it."""
-    return _STATE_ERRORS.get(error_code, UnknownServerError)(message)
+    return _STATE_ERRORS.get(error_code, errors.UnknownServerError)(message)

@@ -6,28 +6,18 @@ Java: SharePartitionManager, ShareSession, DelayedShareFetch.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pykclient.errors import (
-    BrokerError,
-    FencedStateEpochError,
-    GroupIdNotFoundError,
-    InvalidRequestError,
-    InvalidShareSessionEpochError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    ShareSessionLimitReachedError,
-    ShareSessionNotFoundError,
-    UnknownTopicOrPartitionError,
-)
+from pykclient import errors
 from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 from pykclient.record.memory_records import MemoryRecords
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.delayed_operation import DelayedOperation
 from pykclient.testing.log.log_types import FetchIsolation
-from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams, FetchPartitionData, PartitionFetch
+from pykclient.testing.replica.fetch_session import FetchParams, FetchPartitionData, PartitionFetch
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.share.group_config import GroupConfigManager
 from pykclient.testing.share.in_flight_records import SharePartitionKey
@@ -53,19 +43,21 @@ class ShareSessionKey(NamedTuple):
     member_id: str
 
 
+#: A partition in a request: a topic id and a number.
+TopicIdPartition = tuple["UUID", int]
+
+
+@dataclass(slots=True, eq=False)
 class ShareSession:
     """The partitions that a member reads from this broker, by topic id and number, in the order of reading.
 
     The value of a partition is True if the next response must contain it even without records. Thread: loop.
     """
 
-    __slots__ = ("connection_id", "epoch", "key", "partitions")
-
-    def __init__(self, key: ShareSessionKey, partitions: Iterable[tuple[UUID, int]], connection_id: str) -> None:
-        self.key = key
-        self.connection_id = connection_id
-        self.partitions: dict[tuple[UUID, int], bool] = dict.fromkeys(partitions, False)
-        self.epoch = INITIAL_EPOCH + 1
+    key: ShareSessionKey
+    partitions: dict[TopicIdPartition, bool]
+    connection_id: str
+    epoch: int = INITIAL_EPOCH + 1
 
     def advance(self, epoch: int) -> None:
         """Check the epoch of a request, and expect the next one. 1 follows the largest, because 0 starts a session.
@@ -74,17 +66,19 @@ class ShareSession:
             InvalidShareSessionEpochError: a request was lost or sent twice.
         """
         if epoch != self.epoch:
-            raise InvalidShareSessionEpochError(f"share session epoch {epoch} is wrong, {self.epoch} is the next one")
+            raise errors.InvalidShareSessionEpochError(
+                f"share session epoch {epoch} is wrong, {self.epoch} is the next one"
+            )
         self.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
 
-    def update(self, added: Iterable[tuple[UUID, int]], forgotten: Iterable[tuple[UUID, int]]) -> None:
+    def update(self, added: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
         """Apply the changes of a request."""
         for partition in added:
             self.partitions.setdefault(partition, True)
         for partition in forgotten:
             self.partitions.pop(partition, None)
 
-    def must_respond(self, partition: tuple[UUID, int], *, has_records: bool, has_error: bool) -> bool:
+    def must_respond(self, partition: TopicIdPartition, *, has_records: bool, has_error: bool) -> bool:
         """Return whether a response must contain a partition.
 
         One with records moves to the end, so that the others get their turn. The end of an error is reported, too.
@@ -105,57 +99,51 @@ Results = dict["SharePartition", PartitionData]
 _Reads = list[tuple["SharePartition", PartitionFetch, FetchPartitionData]]
 
 
+@dataclass(eq=False)
 class DelayedShareFetch(DelayedOperation):
     """Completes when ``min_bytes`` of acquirable records can be read, after an error, or when the wait expires.
 
     Records are acquired only when it completes, so two waiting members do not take them from each other. Thread: loop.
     """
 
-    def __init__(
-        self,
-        params: FetchParams,
-        request: AcquireRequest,
-        share_partitions: Sequence[SharePartition],
-        manager: ReplicaManager,
-        respond: Callable[[Results], None],
-    ) -> None:
-        super().__init__(params.max_wait_ms)
-        self._params = params
-        self._request = request
-        self._share_partitions = share_partitions
-        self._manager = manager
-        self._respond = respond
-        self._reads: _Reads | None = None
+    params: FetchParams
+    request: AcquireRequest
+    share_partitions: Sequence[SharePartition]
+    manager: ReplicaManager
+    respond: Callable[[Results], None]
+    reads: _Reads | None = None
 
     def try_complete(self, key: Hashable | None) -> bool:  # noqa: ARG002 - all partitions count together
         reads = self._read()
         size = sum(data.size_in_bytes for _, _, data in reads)
-        if not any(data.error_code for _, _, data in reads) and (not size or size < self._params.min_bytes):
+        if not any(data.error_code for _, _, data in reads) and (not size or size < self.params.min_bytes):
             return False
-        self._reads = reads
+        self.reads = reads
         return self.force_complete()
 
     def on_complete(self) -> None:
-        reads = self._read() if self._reads is None else self._reads
-        left = self._request.max_records
+        reads = self._read() if self.reads is None else self.reads
+        left = self.request.max_records
         results: Results = {}
         for share_partition, fetch, data in reads:
             result = self._acquire(share_partition, fetch, data, left)
             results[share_partition] = result
             left -= sum(records.last_offset - records.first_offset + 1 for records in result.acquired_records)
-        self._respond(results)
+        self.respond(results)
 
     def _read(self) -> _Reads:
         """Read from the partitions with records to acquire, each an equal share of the bytes."""
-        acquirable = [each for each in self._share_partitions if each.is_active and each.can_acquire_records()]
+        acquirable = [each for each in self.share_partitions if each.is_active and each.can_acquire_records()]
         if not acquirable:
             return []
-        max_bytes = self._params.max_bytes // len(acquirable)
+        max_bytes = self.params.max_bytes // len(acquirable)
         fetches = [
-            PartitionFetch(each.topic_partition, each.next_fetch_offset(), max_bytes, topic_id=each.key.topic_id)
+            PartitionFetch(
+                each.topic_partition, each.records.next_fetch_offset(), max_bytes, topic_id=each.key.topic_id
+            )
             for each in acquirable
         ]
-        reads = self._manager.read_from_log(self._params, fetches, update=False)
+        reads = self.manager.read_from_log(self.params, fetches, update=False)
         return [
             (share_partition, fetch, self._without_future(fetch, data))
             for share_partition, (fetch, data) in zip(acquirable, reads, strict=True)
@@ -166,8 +154,8 @@ class DelayedShareFetch(DelayedOperation):
 
         The log was truncated by an unclean election, so these records do not exist yet.
         """
-        if data.error_code == OffsetOutOfRangeError.code:
-            partition = self._manager.partition(fetch.topic_partition)
+        if data.error_code == errors.OffsetOutOfRangeError.code:
+            partition = self.manager.partition(fetch.topic_partition)
             if partition is not None and partition.log is not None:
                 if fetch.fetch_offset > partition.log.log_start_offset:
                     return FetchPartitionData()
@@ -178,17 +166,17 @@ class DelayedShareFetch(DelayedOperation):
         self, share_partition: SharePartition, fetch: PartitionFetch, data: FetchPartitionData, left: int
     ) -> PartitionData:
         result = PartitionData(partition_index=fetch.topic_partition.partition, records=b"")
-        if data.error_code == OffsetOutOfRangeError.code and data.log_start_offset >= 0:
-            share_partition.move_start(data.log_start_offset)
+        if data.error_code == errors.OffsetOutOfRangeError.code and data.log_start_offset >= 0:
+            share_partition.records.move_start(data.log_start_offset)
             return result
         if data.error_code:
             result.error_code = data.error_code
             return result
         batches = [batch for view in data.records for batch in MemoryRecords(view).batches()]
         acquirer = share_partition.acquirer()
-        request = self._request._replace(max_records=left)
+        request = self.request._replace(max_records=left)
         acquired = acquirer.acquire(request, fetch.fetch_offset, batches)
-        if self._params.isolation == FetchIsolation.TXN_COMMITTED and data.aborted_transactions:
+        if self.params.isolation == FetchIsolation.TXN_COMMITTED and data.aborted_transactions:
             acquired = acquirer.archive_aborted(acquired, batches, data.aborted_transactions)
             share_partition.records.advance()
         if acquired:
@@ -199,31 +187,19 @@ class DelayedShareFetch(DelayedOperation):
         return result
 
 
-def isolation_of(*, read_committed: bool) -> str:
-    """Return how far a share group reads."""
-    return FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.HIGH_WATERMARK
-
-
-#: A partition in a request: a topic id and a number.
-TopicIdPartition = tuple["UUID", int]
-
 #: Called with the result of each partition.
 FetchCallback = Callable[[dict[TopicIdPartition, PartitionData]], None]
 
 #: Called with an error or None for each partition.
-AcknowledgeCallback = Callable[[dict[TopicIdPartition, BrokerError | None]], None]
+AcknowledgeCallback = Callable[[dict[TopicIdPartition, errors.BrokerError | None]], None]
 
 #: Errors after which the share partition is forgotten; the next fetch loads its state again.
-_FENCING = (NotLeaderOrFollowerError, FencedStateEpochError, GroupIdNotFoundError, UnknownTopicOrPartitionError)
-
-
-class FetchLimits(NamedTuple):
-    """The bounds of a share fetch: of its wait, and of the bytes and records in the response."""
-
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation: str
+_FENCING = (
+    errors.NotLeaderOrFollowerError,
+    errors.FencedStateEpochError,
+    errors.GroupIdNotFoundError,
+    errors.UnknownTopicOrPartitionError,
+)
 
 
 class SharePartitionManager:
@@ -268,8 +244,10 @@ class SharePartitionManager:
         """
         self._sessions.pop(key, None)
         if len(self._sessions) >= self._max_sessions:
-            raise ShareSessionLimitReachedError(f"broker {self._broker.id} has {len(self._sessions)} share sessions")
-        session = self._sessions[key] = ShareSession(key, partitions, connection_id)
+            raise errors.ShareSessionLimitReachedError(
+                f"broker {self._broker.id} has {len(self._sessions)} share sessions"
+            )
+        session = self._sessions[key] = ShareSession(key, dict.fromkeys(partitions, False), connection_id)
         return session
 
     def session(self, key: ShareSessionKey, epoch: int) -> ShareSession:
@@ -280,7 +258,9 @@ class SharePartitionManager:
         """
         session = self._sessions.get(key)
         if session is None:
-            raise ShareSessionNotFoundError(f"member {key.member_id} of {key.group_id} has no share session here")
+            raise errors.ShareSessionNotFoundError(
+                f"member {key.member_id} of {key.group_id} has no share session here"
+            )
         if epoch != FINAL_EPOCH:
             session.advance(epoch)
         return session
@@ -290,7 +270,7 @@ class SharePartitionManager:
         if self._sessions.get(session.key) is session:
             del self._sessions[session.key]
 
-        def released(results: dict[TopicIdPartition, BrokerError | None]) -> None:
+        def released(results: dict[TopicIdPartition, errors.BrokerError | None]) -> None:
             then(results)
             # The state is written. The next member's session loads it again, with offsets that were altered meanwhile.
             if all(key.group_id != session.key.group_id for key in self._sessions):
@@ -303,7 +283,7 @@ class SharePartitionManager:
             share_partition = self._share_partitions.get(key)
             done = partial(gathered.add, (topic_id, partition))
             if share_partition is None:
-                done(UnknownTopicOrPartitionError(f"{key} is not delivered here"))
+                done(errors.UnknownTopicOrPartitionError(f"{key} is not delivered here"))
             else:
                 share_partition.release_acquired_records(session.key.member_id, self._fencing(key, done))
 
@@ -318,56 +298,53 @@ class SharePartitionManager:
     def fetch(
         self,
         group_id: str,
-        limits: FetchLimits,
+        params: FetchParams,
         request: AcquireRequest,
         partitions: Sequence[tuple[TopicIdPartition, TopicPartition]],
         respond: FetchCallback,
     ) -> None:
         """Acquire records of partitions for a member; ``respond`` now, or when there are enough or time is up."""
-        errors: dict[TopicIdPartition, PartitionData] = {}
+        failed: dict[TopicIdPartition, PartitionData] = {}
         share_partitions: list[SharePartition] = []
 
         def completed(results: Results) -> None:
             for share_partition, data in results.items():
                 key = share_partition.key
-                if data.error_code == NotLeaderOrFollowerError.code:
+                if data.error_code == errors.NotLeaderOrFollowerError.code:
                     self._forget(key)
-                errors.setdefault((key.topic_id, key.partition), data)
-            respond(errors)
+                failed.setdefault((key.topic_id, key.partition), data)
+            respond(failed)
 
-        if not partitions or not request.max_records or not limits.max_bytes:
+        if not partitions or not request.max_records or not params.max_bytes:
             respond({})
             return
         for (topic_id, number), topic_partition in partitions:
             key = SharePartitionKey(group_id, topic_id, number)
             try:
-                share_partitions.append(self._get_or_create(key, topic_partition, errors))
-            except BrokerError as error:
-                errors[topic_id, number] = _failed(number, error)
+                share_partitions.append(self._get_or_create(key, topic_partition, failed))
+            except errors.BrokerError as error:
+                failed[topic_id, number] = _failed(number, error)
         if not share_partitions:
-            respond(errors)
+            respond(failed)
             return
-        params = FetchParams(
-            CONSUMER_REPLICA_ID, -1, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation
-        )
         manager = self._replica_manager
-        operation = DelayedShareFetch(params, request, share_partitions, manager, completed)
+        operation = DelayedShareFetch(params.max_wait_ms, params, request, share_partitions, manager, completed)
         keys = [key for each in share_partitions for key in (each.key, each.topic_partition)]
-        if limits.max_wait_ms <= 0:
+        if params.max_wait_ms <= 0:
             operation.try_complete(None)
             operation.force_complete()
         else:
             manager.delayed_share_fetches.try_complete_else_watch(operation, keys)
 
     def _get_or_create(
-        self, key: SharePartitionKey, topic_partition: TopicPartition, errors: dict[TopicIdPartition, PartitionData]
+        self, key: SharePartitionKey, topic_partition: TopicPartition, failed: dict[TopicIdPartition, PartitionData]
     ) -> SharePartition:
         share_partition = self._share_partitions.get(key)
         if share_partition is not None:
             return share_partition
         partition = self._replica_manager.get_partition_or_raise(topic_partition)
         if not partition.is_leader or partition.topic_id != key.topic_id:
-            raise NotLeaderOrFollowerError(f"broker {self._broker.id} does not lead {topic_partition}")
+            raise errors.NotLeaderOrFollowerError(f"broker {self._broker.id} does not lead {topic_partition}")
         share_partition = SharePartition(
             self._broker,
             self._replica_manager,
@@ -380,11 +357,11 @@ class SharePartitionManager:
         )
         self._share_partitions[key] = share_partition
 
-        def initialized(error: BrokerError | None) -> None:
+        def initialized(error: errors.BrokerError | None) -> None:
             if error is not None:
                 self._forget(key)
                 # Only the fetch that began this reports the error; others wait and try again.
-                errors[key.topic_id, key.partition] = _failed(key.partition, error)
+                failed[key.topic_id, key.partition] = _failed(key.partition, error)
             self._changed(key)
 
         share_partition.initialize(initialized)
@@ -410,14 +387,14 @@ class SharePartitionManager:
             share_partition = self._share_partitions.get(key)
             done = partial(gathered.add, (topic_id, number))
             if share_partition is None or not share_partition.is_active:
-                done(UnknownTopicOrPartitionError("This server does not host this topic-partition."))
+                done(errors.UnknownTopicOrPartitionError("This server does not host this topic-partition."))
             else:
                 share_partition.acknowledge(member_id, batches, self._fencing(key, done))
 
     def _fencing(
-        self, key: SharePartitionKey, then: Callable[[BrokerError | None], None]
-    ) -> Callable[[BrokerError | None], None]:
-        def done(error: BrokerError | None) -> None:
+        self, key: SharePartitionKey, then: Callable[[errors.BrokerError | None], None]
+    ) -> Callable[[errors.BrokerError | None], None]:
+        def done(error: errors.BrokerError | None) -> None:
             if isinstance(error, _FENCING):
                 self._forget(key)
             then(error)
@@ -439,15 +416,5 @@ class SharePartitionManager:
             self._changed(key)
 
 
-def check_epoch(epoch: int, *, has_acknowledgements: bool) -> None:
-    """Check the epoch of a share fetch.
-
-    Raises:
-        InvalidRequestError: a request that begins a session has acknowledgements.
-    """
-    if epoch == INITIAL_EPOCH and has_acknowledgements:
-        raise InvalidRequestError("the first request of a share session cannot have acknowledgements")
-
-
-def _failed(partition: int, error: BrokerError) -> PartitionData:
+def _failed(partition: int, error: errors.BrokerError) -> PartitionData:
     return PartitionData(partition_index=partition, error_code=error.code, error_message=str(error), records=b"")

@@ -7,21 +7,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from pykclient.errors import (
-    BrokerError,
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    NetworkError,
-    NotCoordinatorError,
-    NotEnoughReplicasError,
-    ProducerFencedError,
-    TransactionAbortableError,
-    for_code,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from pykclient.testing.broker_context import BrokerContext
@@ -31,7 +17,6 @@ from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
-from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -45,10 +30,10 @@ VerificationCallback = Callable[
 
 #: Errors that say nothing about the transaction.
 _RETRIABLE = (
-    NetworkError.code,
-    CoordinatorLoadInProgressError.code,
-    CoordinatorNotAvailableError.code,
-    NotCoordinatorError.code,
+    errors.NetworkError.code,
+    errors.CoordinatorLoadInProgressError.code,
+    errors.CoordinatorNotAvailableError.code,
+    errors.NotCoordinatorError.code,
 )
 
 
@@ -91,18 +76,18 @@ class _Question(NamedTuple):
             ],
         )
 
-    def fail(self, error: type[BrokerError]) -> None:
+    def fail(self, error: type[errors.BrokerError]) -> None:
         self.respond(dict.fromkeys(self.topic_partitions, error.code))
 
     def error_code(self, error_code: int) -> int:
         """Return the coordinator's error as the client of a partition leader knows it."""
-        if error_code == ProducerFencedError.code:
-            return InvalidProducerEpochError.code
+        if error_code == errors.ProducerFencedError.code:
+            return errors.InvalidProducerEpochError.code
         if (
-            error_code == TransactionAbortableError.code
+            error_code == errors.TransactionAbortableError.code
             and self.operation is TransactionSupportedOperation.DEFAULT_ERROR
         ):
-            return InvalidTxnStateError.code
+            return errors.InvalidTxnStateError.code
         return error_code
 
 
@@ -162,13 +147,13 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
                 token = manager.get_partition_or_raise(topic_partition).start_transaction_verification(
                     producer.producer_id, producer.epoch, sequence, bumps_epoch=adds
                 )
-            except ConcurrentTransactionsError as error:
+            except errors.ConcurrentTransactionsError as error:
                 if now_ms < last_ms:
                     self._broker.call_later(self._retry_backoff_ms, try_again)
                 else:
                     then(dict.fromkeys(batches, error.code), {})
                 return
-            except BrokerError:
+            except errors.BrokerError:
                 continue  # the append will fail with the same error
             if token is not None:
                 tokens[topic_partition] = token
@@ -178,14 +163,14 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
             return
         producer = producers.pop()
         if producers:
-            then(dict.fromkeys(tokens, InvalidPidMappingError.code), {})
+            then(dict.fromkeys(tokens, errors.InvalidPidMappingError.code), {})
             return
 
-        def answered(errors: Mapping[TopicPartition, int]) -> None:
-            if ConcurrentTransactionsError.code in errors.values() and self._broker.loop.now_ms < last_ms:
+        def answered(codes: Mapping[TopicPartition, int]) -> None:
+            if errors.ConcurrentTransactionsError.code in codes.values() and self._broker.loop.now_ms < last_ms:
                 self._broker.call_later(self._retry_backoff_ms, try_again)
             else:
-                then({tp: code for tp, code in errors.items() if code}, tokens)
+                then({tp: code for tp, code in codes.items() if code}, tokens)
 
         self.add_or_verify_transaction(transactional_id, producer, tuple(tokens), operation, answered)
 
@@ -203,10 +188,10 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         if not self._running:
             self.startup()
         question = _Question(transactional_id, producer, tuple(topic_partitions), operation, respond)
-        number = self._transaction_coordinator.partition_for(transactional_id)
-        node = self._metadata_cache.snapshot.leader(TopicPartition(TRANSACTION_STATE_TOPIC_NAME, number))
+        stored_in = self._transaction_coordinator.storage.topic_partition_for(transactional_id)
+        node = self._metadata_cache.snapshot.leader(stored_in)
         if node is None:
-            question.fail(CoordinatorNotAvailableError)
+            question.fail(errors.CoordinatorNotAvailableError)
             return
         self._queues.setdefault(node, []).append(question)
         self.wakeup()
@@ -233,7 +218,7 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         body = response.response_body
         if not isinstance(body, AddPartitionsToTxnResponse) or body.error_code:
             for question in questions:
-                question.fail(NetworkError)
+                question.fail(errors.NetworkError)
             return
         answers = {
             result.transactional_id: {
@@ -244,25 +229,26 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
             for result in body.results_by_transaction
         }
         for question in questions:
-            errors = answers.get(question.transactional_id, {})
+            codes = answers.get(question.transactional_id, {})
             question.respond(
-                {tp: question.error_code(errors.get(tp, NetworkError.code)) for tp in question.topic_partitions}
+                {tp: question.error_code(codes.get(tp, errors.NetworkError.code)) for tp in question.topic_partitions}
             )
 
 
 def append_error(
     error_code: int, topic_partition: TopicPartition, operation: TransactionSupportedOperation
-) -> BrokerError:
+) -> errors.BrokerError:
     """Return the error of an append whose verification failed. Clients retry if the coordinator may agree later."""
-    if error_code == InvalidTxnStateError.code:
-        return InvalidTxnStateError(f"{topic_partition} was not added to the transaction")
-    cause = for_code(error_code)
+    if error_code == errors.InvalidTxnStateError.code:
+        return errors.InvalidTxnStateError(f"{topic_partition} was not added to the transaction")
+    cause = errors.for_code(error_code)
     assert cause is not None, "the code of an error"
     if error_code in _RETRIABLE or (
-        error_code == ConcurrentTransactionsError.code and operation is not TransactionSupportedOperation.ADD_PARTITION
+        error_code == errors.ConcurrentTransactionsError.code
+        and operation is not TransactionSupportedOperation.ADD_PARTITION
     ):
         # Not a coordinator's error, for which clients would look up another leader.
-        return NotEnoughReplicasError(
+        return errors.NotEnoughReplicasError(
             f"it could not be verified that {topic_partition} was added to the transaction: {cause}"
         )
     return cause

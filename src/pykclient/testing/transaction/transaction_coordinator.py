@@ -6,24 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from pykclient.errors import (
-    BrokerError,
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    IllegalStateError,
-    InvalidPidMappingError,
-    InvalidRequestError,
-    InvalidTxnStateError,
-    InvalidTxnTimeoutError,
-    ProducerFencedError,
-    TransactionAbortableError,
-    TransactionalIdAuthorizationError,
-    TransactionalIdNotFoundError,
-)
+from pykclient import errors
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.inter_broker_requests import ProducerIdManager
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.metadata_cache import MetadataCache
@@ -41,7 +26,6 @@ from pykclient.testing.transaction.transaction_metadata import (
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     TransactionMetadata,
-    TxnTransitMetadata,
     bumps_epoch,
     is_epoch_exhausted,
 )
@@ -92,8 +76,8 @@ class TransactionCoordinator:
         self._broker = broker
         self._producer_ids = producer_ids
         self._log = broker.log_context.logger(__name__)
-        self._active = False
         self._states = TransactionStateManager(broker, replica_manager, metadata_cache)
+        self.storage = self._states.storage
         self.markers: TransactionMarkerChannelManager = TransactionMarkerChannelManager(
             broker, metadata_cache, self._states
         )
@@ -102,28 +86,15 @@ class TransactionCoordinator:
         self._expiration_ms: int = config["transactional.id.expiration.ms"]
         self._abort_interval_ms: int = config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
         self._expiry_interval_ms: int = config["transaction.remove.expired.transaction.cleanup.interval.ms"]
-        self._timers: dict[str, TimerHandle] = {}
 
     def startup(self) -> None:
         """Accept requests. Transactional ids arrive with the partitions that this broker is elected for."""
-        self._active = True
+        self.storage.active = True
 
     def shutdown(self) -> None:
-        """Stop all timers and the sending of markers, which the next coordinator continues."""
-        self._active = False
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        """Stop the sending of markers, which the next coordinator continues."""
+        self.storage.active = False
         self.markers.shutdown()
-
-    def partition_for(self, transactional_id: str) -> int:
-        """Return the partition of __transaction_state whose leader coordinates the transactional id."""
-        return self._states.partition_for(transactional_id)
-
-    @property
-    def is_loading(self) -> bool:
-        """True while transactional ids are read from the log of a partition."""
-        return self._states.is_loading
 
     # --- leadership
 
@@ -131,12 +102,12 @@ class TransactionCoordinator:
         """Take over a partition of __transaction_state, as this broker has become its leader."""
         self.markers.remove_partition(partition)
         self._states.load(partition, epoch, self._on_decided)
-        self._schedule("abort", self._abort_interval_ms, self._abort_timed_out_transactions)
-        self._schedule("expiry", self._expiry_interval_ms, self._remove_expired)
+        self.storage.repeat(self._abort_timed_out_transactions, self._abort_interval_ms)
+        self.storage.repeat(self._remove_expired, self._expiry_interval_ms)
 
     def on_resignation(self, partition: int, epoch: int) -> None:
         """Give up a partition of __transaction_state. ``epoch`` is negative if the partition was deleted."""
-        self._states.unload(partition, epoch if epoch >= 0 else None)
+        self.storage.unload(partition, epoch)
         self.markers.remove_partition(partition)
 
     def _on_decided(self, coordinator_epoch: int, metadata: TransactionMetadata) -> None:
@@ -144,18 +115,6 @@ class TransactionCoordinator:
         self.markers.add_txn_markers_to_send(coordinator_epoch, metadata, transit)
 
     # --- time
-
-    def _schedule(self, name: str, interval_ms: int, check: Callable[[], None]) -> None:
-        """Start a periodic check. It ends when this broker no longer coordinates anything."""
-
-        def run() -> None:
-            del self._timers[name]
-            check()
-            if self._states.has_partitions:
-                self._schedule(name, interval_ms, check)
-
-        if name not in self._timers and self._active:
-            self._timers[name] = self._broker.call_later(interval_ms, run)
 
     def _abort_timed_out_transactions(self) -> None:
         for metadata in self._states.timed_out_transactions():
@@ -166,7 +125,7 @@ class TransactionCoordinator:
     def _remove_expired(self) -> None:
         self._states.remove_expired_transactional_ids(self._expiration_ms)
 
-    def _fence(self, metadata: TransactionMetadata, transit: TxnTransitMetadata, respond: ProducerCallback) -> None:
+    def _fence(self, metadata: TransactionMetadata, transit: TransactionMetadata, respond: ProducerCallback) -> None:
         """Abort an ongoing transaction in the epoch of ``transit``, which fences its producer."""
         producer = ProducerIdAndEpoch(transit.producer_id, transit.producer_epoch)
         version = self._broker.features.transaction_version
@@ -201,13 +160,13 @@ class TransactionCoordinator:
             )
             return
         try:
-            self._validate(transactional_id)
+            _check_id(transactional_id)
             if request.two_phase_commit:
                 if not self._is_2pc_enabled:
-                    raise TransactionalIdAuthorizationError("transaction.two.phase.commit.enable is false")
+                    raise errors.TransactionalIdAuthorizationError("transaction.two.phase.commit.enable is false")
                 txn_timeout_ms = NO_TIMEOUT_MS
             elif not 0 < txn_timeout_ms <= self._max_timeout_ms:
-                raise InvalidTxnTimeoutError(
+                raise errors.InvalidTxnTimeoutError(
                     f"transaction.timeout.ms={txn_timeout_ms} is not allowed here: 1 to {self._max_timeout_ms} "
                     "(transaction.max.timeout.ms of the broker)"
                 )
@@ -219,9 +178,9 @@ class TransactionCoordinator:
                 metadata = TransactionMetadata(
                     transactional_id, new_producer_id, txn_timeout_ms, self._broker.loop.wall_ms
                 )
-                self._states.put_if_absent(metadata)
+                self.storage.state_for(transactional_id)[transactional_id] = metadata
             transit = self._prepare_init(metadata, request, txn_timeout_ms, new_producer_id)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             answer(error.code, NO_PRODUCER)
             return
         if transit is None:
@@ -230,7 +189,7 @@ class TransactionCoordinator:
             self._fence(
                 metadata,
                 transit,
-                lambda error_code, _: answer(error_code or ConcurrentTransactionsError.code, NO_PRODUCER),
+                lambda error_code, _: answer(error_code or errors.ConcurrentTransactionsError.code, NO_PRODUCER),
             )
         else:
             producer, ongoing = ProducerIdAndEpoch(transit.producer_id, transit.producer_epoch), NO_PRODUCER
@@ -260,15 +219,15 @@ class TransactionCoordinator:
         request: InitProducerId,
         txn_timeout_ms: int,
         new_producer_id: int | None,
-    ) -> TxnTransitMetadata | None:
+    ) -> TransactionMetadata | None:
         """Return the transition for InitProducerId, or None if it needs a new producer id."""
         expected = request.expected
         _check_nothing_pending(metadata)
         if expected is not None and not _may_continue(metadata, expected):
-            raise ProducerFencedError(f"{expected} is not the producer of {metadata!r}")
+            raise errors.ProducerFencedError(f"{expected} is not the producer of {metadata!r}")
         state = metadata.state
         if state in _PREPARED:
-            raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
+            raise errors.ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         now_ms = self._broker.loop.wall_ms
         if state is ONGOING and not request.keep_prepared:
             return metadata.prepare_fence_producer_epoch()
@@ -304,9 +263,9 @@ class TransactionCoordinator:
         _check_producer(metadata, producer)
         _check_producer_epoch(metadata, producer.epoch)
         if metadata.is_kept:
-            raise InvalidTxnStateError(f"{metadata!r} was prepared by another producer, and can only be ended")
+            raise errors.InvalidTxnStateError(f"{metadata!r} was prepared by another producer, and can only be ended")
         if metadata.state in _PREPARED:
-            raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
+            raise errors.ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         if metadata.state is ONGOING and metadata.topic_partitions.keys() >= set(topic_partitions):
             respond(0)
             return
@@ -321,9 +280,9 @@ class TransactionCoordinator:
         _check_producer(metadata, producer)
         _check_producer_epoch(metadata, producer.epoch)
         if metadata.state in _PREPARED:
-            raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
+            raise errors.ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         known = metadata.topic_partitions
-        return {tp: 0 if tp in known else TransactionAbortableError.code for tp in topic_partitions}
+        return {tp: 0 if tp in known else errors.TransactionAbortableError.code for tp in topic_partitions}
 
     # --- the end
 
@@ -352,7 +311,7 @@ class TransactionCoordinator:
                 no_partition_added = _check_end_v2(metadata, producer, committed, is_fence)
             else:
                 no_partition_added = _check_end_v1(metadata, producer, committed, is_fence, is_from_client)
-        except BrokerError as error:
+        except errors.BrokerError as error:
             respond(error.code, NO_PRODUCER)
             return
         if no_partition_added is None:  # a retry of a request that was successful
@@ -403,10 +362,9 @@ class TransactionCoordinator:
         Raises:
             TransactionalIdNotFoundError: it does not exist.
         """
-        self._validate(transactional_id)
-        _, metadata = self._states.get(transactional_id)
+        _, metadata = self._get(transactional_id)
         if metadata is None or metadata.state is DEAD:
-            raise TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
+            raise errors.TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
         return metadata
 
     def list_transactions(self) -> list[TransactionMetadata]:
@@ -415,25 +373,19 @@ class TransactionCoordinator:
         Raises:
             CoordinatorNotAvailableError, CoordinatorLoadInProgressError: the coordinator is not ready.
         """
-        if not self._active:
-            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        if self.is_loading:
-            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading transactional ids")
+        self.storage.validate_all_loaded()
         return self._states.all()
 
     # --- checks
 
-    def _validate(self, transactional_id: str) -> None:
-        if not self._active:
-            raise CoordinatorNotAvailableError(f"broker {self._broker.id} is not running")
-        if not transactional_id:
-            raise InvalidRequestError("a transactional id cannot be empty")
+    def _get(self, transactional_id: str) -> tuple[int, TransactionMetadata | None]:
+        _check_id(transactional_id)
+        return self._states.get(transactional_id)
 
     def _existing(self, transactional_id: str) -> tuple[int, TransactionMetadata]:
-        self._validate(transactional_id)
-        coordinator_epoch, metadata = self._states.get(transactional_id)
+        coordinator_epoch, metadata = self._get(transactional_id)
         if metadata is None:
-            raise InvalidPidMappingError(f"transactional id {transactional_id!r} has no producer id")
+            raise errors.InvalidPidMappingError(f"transactional id {transactional_id!r} has no producer id")
         return coordinator_epoch, metadata
 
 
@@ -441,19 +393,24 @@ def _ignore(_: int, __: ProducerIdAndEpoch) -> None:
     pass
 
 
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise errors.InvalidRequestError("a transactional id cannot be empty")
+
+
 def _check_nothing_pending(metadata: TransactionMetadata) -> None:
     if metadata.pending_state is not None:
-        raise ConcurrentTransactionsError(f"{metadata!r} is going to {metadata.pending_state}")
+        raise errors.ConcurrentTransactionsError(f"{metadata!r} is going to {metadata.pending_state}")
 
 
 def _check_producer(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     if metadata.producer.producer_id != producer.producer_id:
-        raise InvalidPidMappingError(f"{metadata!r} does not belong to producer {producer.producer_id}")
+        raise errors.InvalidPidMappingError(f"{metadata!r} does not belong to producer {producer.producer_id}")
 
 
 def _check_producer_epoch(metadata: TransactionMetadata, epoch: int) -> None:
     if metadata.producer.epoch != epoch:
-        raise ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
+        raise errors.ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
@@ -489,7 +446,7 @@ def _check_end_v1(
     if _COMPLETE.get(state) is committed:
         return None
     if _PREPARED.get(state) is committed:
-        raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
+        raise errors.ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
     raise _invalid_end(metadata, committed)
 
 
@@ -514,9 +471,9 @@ def _check_end_v2(
     is_retry = retries_bump or retries_overflow
     if state in _PREPARED:
         if not retries_bump:
-            raise ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
+            raise errors.ProducerFencedError(f"epoch {epoch} is not the current one of {metadata!r}")
         if _PREPARED[state] is committed:
-            raise ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
+            raise errors.ConcurrentTransactionsError(f"the markers of {metadata!r} are being written")
         raise _invalid_end(metadata, committed)
     if state in _COMPLETE:
         if is_retry:
@@ -527,7 +484,7 @@ def _check_end_v2(
     elif state in (ONGOING, EMPTY):
         _check_producer_epoch(metadata, epoch)
     else:
-        raise IllegalStateError(f"{metadata!r} cannot be in state {state}")
+        raise errors.IllegalStateError(f"{metadata!r} cannot be in state {state}")
     if state is ONGOING:
         return False
     if committed:
@@ -535,5 +492,5 @@ def _check_end_v2(
     return True
 
 
-def _invalid_end(metadata: TransactionMetadata, committed: bool) -> InvalidTxnStateError:
-    return InvalidTxnStateError(f"{metadata!r} cannot be {'committed' if committed else 'aborted'}")
+def _invalid_end(metadata: TransactionMetadata, committed: bool) -> errors.InvalidTxnStateError:
+    return errors.InvalidTxnStateError(f"{metadata!r} cannot be {'committed' if committed else 'aborted'}")

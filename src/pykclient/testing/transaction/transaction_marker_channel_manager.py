@@ -6,20 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from pykclient.errors import (
-    CoordinatorNotAvailableError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    KafkaStorageError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-    TransactionCoordinatorFencedError,
-    UnknownTopicOrPartitionError,
-    UnsupportedForMessageFormatError,
-    UnsupportedVersionError,
-)
+from pykclient import errors
 from pykclient.network.client_request import ClientResponse, RequestBuilder
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.testing.broker_context import BrokerContext
@@ -29,7 +16,6 @@ from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_COMMIT,
     PREPARE_COMMIT,
     TransactionMetadata,
-    TxnTransitMetadata,
 )
 from pykclient.testing.transaction.transaction_state_manager import TransactionStateManager
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
@@ -42,18 +28,18 @@ _RETRY_BACKOFF_MS: Final = 50
 _RETRIABLE: Final = frozenset(
     error.code
     for error in (
-        UnknownTopicOrPartitionError,
-        NotLeaderOrFollowerError,
-        NotEnoughReplicasError,
-        NotEnoughReplicasAfterAppendError,
-        RequestTimedOutError,
-        KafkaStorageError,
+        errors.UnknownTopicOrPartitionError,
+        errors.NotLeaderOrFollowerError,
+        errors.NotEnoughReplicasError,
+        errors.NotEnoughReplicasAfterAppendError,
+        errors.RequestTimedOutError,
+        errors.KafkaStorageError,
     )
 )
 #: The partition has markers of a later coordinator or records of a later epoch, so this coordinator must stop.
-_FENCED: Final = frozenset((InvalidProducerEpochError.code, TransactionCoordinatorFencedError.code))
+_FENCED: Final = frozenset((errors.InvalidProducerEpochError.code, errors.TransactionCoordinatorFencedError.code))
 #: The partition cannot have records of transactions, so it needs no marker.
-_NEEDS_NONE: Final = frozenset((0, UnsupportedForMessageFormatError.code, UnsupportedVersionError.code))
+_NEEDS_NONE: Final = frozenset((0, errors.UnsupportedForMessageFormatError.code, errors.UnsupportedVersionError.code))
 
 
 class PendingCompleteTxn(NamedTuple):
@@ -61,7 +47,7 @@ class PendingCompleteTxn(NamedTuple):
 
     coordinator_epoch: int
     metadata: TransactionMetadata
-    transit: TxnTransitMetadata
+    transit: TransactionMetadata
 
     @property
     def transactional_id(self) -> str:
@@ -115,7 +101,7 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
         self._pending.clear()
 
     def add_txn_markers_to_send(
-        self, coordinator_epoch: int, metadata: TransactionMetadata, transit: TxnTransitMetadata
+        self, coordinator_epoch: int, metadata: TransactionMetadata, transit: TransactionMetadata
     ) -> None:
         """Send the markers of a decided transaction, then write ``transit``, its complete state."""
         if not self._running:
@@ -135,7 +121,7 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
 
     def remove_partition(self, partition: int) -> None:
         """Forget the transactions of a partition of __transaction_state, which has a new leader."""
-        for transactional_id in [id for id in self._pending if self._states.partition_for(id) == partition]:
+        for transactional_id in [id for id in self._pending if self._states.storage.partition_for(id) == partition]:
             del self._pending[transactional_id]
 
     def _is_current(self, txn: PendingCompleteTxn) -> bool:
@@ -200,9 +186,9 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
     def _on_response(self, markers: list[_Marker], response: ClientResponse) -> None:
         """Handle the response to a request with these markers, or a lost connection."""
         body = response.response_body
-        errors: dict[int, dict[TopicPartition, int]] = {}
+        codes: dict[int, dict[TopicPartition, int]] = {}
         if isinstance(body, WriteTxnMarkersResponse):
-            errors = {
+            codes = {
                 result.producer_id: {
                     TopicPartition(topic.name, one.partition_index): one.error_code
                     for topic in result.topics
@@ -212,13 +198,13 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
             }
         for marker in markers:
             if self._is_current(marker.txn):
-                self._on_marker_response(marker, errors.get(marker.producer_id, {}))
+                self._on_marker_response(marker, codes.get(marker.producer_id, {}))
 
-    def _on_marker_response(self, marker: _Marker, errors: dict[TopicPartition, int]) -> None:
+    def _on_marker_response(self, marker: _Marker, codes: dict[TopicPartition, int]) -> None:
         txn = marker.txn
         retry = []
         for topic_partition in marker.topic_partitions:
-            error_code = errors.get(topic_partition)
+            error_code = codes.get(topic_partition)
             if error_code is None or error_code in _RETRIABLE:
                 retry.append(topic_partition)
             elif error_code in _NEEDS_NONE:
@@ -230,7 +216,9 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
                 del self._pending[txn.transactional_id]
                 return
             else:
-                raise IllegalStateError(f"{topic_partition} refuses the marker of {txn.metadata!r}: error {error_code}")
+                raise errors.IllegalStateError(
+                    f"{topic_partition} refuses the marker of {txn.metadata!r}: error {error_code}"
+                )
         if retry:
             self._route_later(marker._replace(topic_partitions=tuple(retry)))
         self._maybe_write_completion(txn)
@@ -242,7 +230,7 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
 
     def _write_completion(self, txn: PendingCompleteTxn) -> None:
         def written(error_code: int) -> None:
-            if error_code == CoordinatorNotAvailableError.code:
+            if error_code == errors.CoordinatorNotAvailableError.code:
                 self._broker.call_later(_RETRY_BACKOFF_MS, self._write_completion, txn)
             elif not error_code:
                 ended = "committed" if txn.transit.state is COMPLETE_COMMIT else "aborted"
@@ -253,5 +241,5 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
             txn.coordinator_epoch,
             txn.transit,
             written,
-            keep_pending_on=CoordinatorNotAvailableError.code,
+            keep_pending_on=errors.CoordinatorNotAvailableError.code,
         )

@@ -6,8 +6,8 @@ Java: TransactionMetadata, TransactionState; KIP-98, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, check_move
 from pykclient.record.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -91,33 +91,18 @@ def bumps_epoch(transaction_version: int) -> bool:
     return transaction_version >= _BUMPS_EPOCH
 
 
-class TxnTransitMetadata(NamedTuple):
-    """A transactional id after a transition that is being written to the log. Times are wall-clock milliseconds."""
-
-    producer_id: int
-    prev_producer_id: int
-    next_producer_id: int
-    producer_epoch: int
-    last_producer_epoch: int
-    txn_timeout_ms: int
-    state: TransactionState
-    topic_partitions: frozenset[TopicPartition]
-    txn_start_ms: int
-    txn_last_update_ms: int
-    client_transaction_version: int
-    next_producer_epoch: int = NO_PRODUCER_EPOCH
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionMetadata:
     """The producer id, epoch, state and partitions of one transactional id.
 
-    A change has two steps: ``prepare_...`` checks it, marks it as pending and returns the state to write;
-    ``complete_transition_to`` applies it once all in-sync replicas of the log have it. There is at most one pending
-    change. ``last_producer_epoch`` tells a retry of InitProducerId from a fenced producer (KIP-360).
-    ``next_producer_id`` replaces an id whose epochs are used up, as soon as the transaction's markers are written.
-    ``next_producer_epoch`` is set while a producer other than the one that began the transaction is to end it
-    (KIP-939): that producer has the next id and epoch.
+    A change has two steps: ``prepare_...`` checks it, marks it as pending and returns the *transit*, a copy of this
+    with the change, to write; ``complete_transition_to`` applies it once all in-sync replicas of the log have it. There
+    is at most one pending change. Times are wall-clock milliseconds.
+
+    ``last_producer_epoch`` tells a retry of InitProducerId from a fenced producer (KIP-360). ``next_producer_id``
+    replaces an id whose epochs are used up, as soon as the transaction's markers are written. ``next_producer_epoch``
+    is set while a producer other than the one that began the transaction is to end it (KIP-939): that producer has the
+    next id and epoch.
 
     Thread: loop
     """
@@ -173,22 +158,21 @@ class TransactionMetadata:
 
     # --- transitions -------------------------------------------------------------------------------------------------
 
-    def prepare_fence_producer_epoch(self) -> TxnTransitMetadata:
+    def prepare_fence_producer_epoch(self) -> TransactionMetadata:
         """Prepare to abort the transaction in the next epoch, which no producer is given."""
         epoch = self._marker_epoch
         keep = self.has_failed_epoch_fence or epoch == MAX_EPOCH
-        return self._prepare(self._moved_to(PREPARE_EPOCH_FENCE)._replace(producer_epoch=epoch + (not keep)))
+        return self._prepare(PREPARE_EPOCH_FENCE, producer_epoch=epoch + (not keep))
 
-    def prepare_keep(self, new_producer_id: int | None, txn_timeout_ms: int, now_ms: int) -> TxnTransitMetadata:
+    def prepare_keep(self, new_producer_id: int | None, txn_timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """Prepare to hand the transaction to another producer, in the next epoch or with a new producer id."""
         id, epoch = self.producer
         return self._prepare(
-            self._moved_to(ONGOING)._replace(
-                next_producer_id=id if new_producer_id is None else new_producer_id,
-                next_producer_epoch=epoch + 1 if new_producer_id is None else 0,
-                txn_timeout_ms=txn_timeout_ms,
-                txn_last_update_ms=now_ms,
-            )
+            ONGOING,
+            next_producer_id=id if new_producer_id is None else new_producer_id,
+            next_producer_epoch=epoch + 1 if new_producer_id is None else 0,
+            txn_timeout_ms=txn_timeout_ms,
+            txn_last_update_ms=now_ms,
         )
 
     @property
@@ -200,7 +184,7 @@ class TransactionMetadata:
 
     def prepare_increment_producer_epoch(
         self, txn_timeout_ms: int, expected_epoch: int | None, now_ms: int
-    ) -> TxnTransitMetadata:
+    ) -> TransactionMetadata:
         """Prepare the producer's next epoch.
 
         With ``expected_epoch``, a producer continues after an error (KIP-360). If it is the epoch before the current
@@ -224,37 +208,35 @@ class TransactionMetadata:
 
     def prepare_producer_id_rotation(
         self, producer_id: int, txn_timeout_ms: int, now_ms: int, *, record_last_epoch: bool
-    ) -> TxnTransitMetadata:
+    ) -> TransactionMetadata:
         """Prepare the first epoch of a new producer id, when the old id's epochs are exhausted."""
         last_epoch = self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH
         return self._prepare_new_epoch(0, last_epoch, txn_timeout_ms, now_ms, producer_id)
 
     def _prepare_new_epoch(
         self, epoch: int, last_epoch: int, txn_timeout_ms: int, now_ms: int, producer_id: int | None = None
-    ) -> TxnTransitMetadata:
+    ) -> TransactionMetadata:
         return self._prepare(
-            self._moved_to(EMPTY)._replace(
-                producer_id=self.producer_id if producer_id is None else producer_id,
-                producer_epoch=epoch,
-                last_producer_epoch=last_epoch,
-                txn_timeout_ms=txn_timeout_ms,
-                topic_partitions=frozenset(),
-                txn_start_ms=_NO_TIMESTAMP,
-                txn_last_update_ms=now_ms,
-            )
+            EMPTY,
+            producer_id=self.producer_id if producer_id is None else producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            txn_timeout_ms=txn_timeout_ms,
+            topic_partitions={},
+            txn_start_ms=_NO_TIMESTAMP,
+            txn_last_update_ms=now_ms,
         )
 
     def prepare_add_partitions(
         self, topic_partitions: Iterable[TopicPartition], now_ms: int, client_transaction_version: int
-    ) -> TxnTransitMetadata:
+    ) -> TransactionMetadata:
         """Prepare to add partitions to the transaction, which begins with the first one."""
         return self._prepare(
-            self._moved_to(ONGOING)._replace(
-                topic_partitions=frozenset(self.topic_partitions).union(topic_partitions),
-                txn_start_ms=self.txn_start_ms if self.state is ONGOING else now_ms,
-                txn_last_update_ms=now_ms,
-                client_transaction_version=client_transaction_version,
-            )
+            ONGOING,
+            topic_partitions=dict.fromkeys(sorted({*self.topic_partitions, *topic_partitions})),
+            txn_start_ms=self.txn_start_ms if self.state is ONGOING else now_ms,
+            txn_last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
         )
 
     def prepare_abort_or_commit(
@@ -265,7 +247,7 @@ class TransactionMetadata:
         now_ms: int,
         *,
         no_partition_added: bool,
-    ) -> TxnTransitMetadata:
+    ) -> TransactionMetadata:
         """Prepare the decision: ``PREPARE_COMMIT`` or ``PREPARE_ABORT``. Version 2 bumps the epoch.
 
         A producer with another id that ends the transaction keeps that id, and its epoch is bumped as well.
@@ -280,18 +262,17 @@ class TransactionMetadata:
             if not (epoch == MAX_EPOCH and state is PREPARE_ABORT):
                 epoch += 1
         return self._prepare(
-            self._moved_to(state)._replace(
-                next_producer_id=next_producer_id,
-                next_producer_epoch=next_epoch,
-                producer_epoch=epoch,
-                last_producer_epoch=last_epoch,
-                txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
-                txn_last_update_ms=now_ms,
-                client_transaction_version=client_transaction_version,
-            )
+            state,
+            next_producer_id=next_producer_id,
+            next_producer_epoch=next_epoch,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            txn_start_ms=now_ms if no_partition_added else self.txn_start_ms,
+            txn_last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
         )
 
-    def prepare_complete(self, now_ms: int) -> TxnTransitMetadata:
+    def prepare_complete(self, now_ms: int) -> TransactionMetadata:
         """Prepare the end of the transaction, for when all its markers are written."""
         self.has_failed_epoch_fence = False  # the decision is in the log, with the bumped epoch
         producer_id, epoch = self.producer_id, self.producer_epoch
@@ -300,49 +281,32 @@ class TransactionMetadata:
         elif bumps_epoch(self.client_transaction_version) and self.next_producer_id != NO_PRODUCER_ID:
             producer_id, epoch = self.next_producer_id, 0
         return self._prepare(
-            self._moved_to(COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT)._replace(
-                producer_id=producer_id,
-                next_producer_id=NO_PRODUCER_ID,
-                next_producer_epoch=NO_PRODUCER_EPOCH,
-                producer_epoch=epoch,
-                topic_partitions=frozenset(),
-                txn_last_update_ms=now_ms,
-            )
+            COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT,
+            producer_id=producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
+            producer_epoch=epoch,
+            topic_partitions={},
+            txn_last_update_ms=now_ms,
         )
 
-    def prepare_dead(self) -> TxnTransitMetadata:
+    def prepare_dead(self) -> TransactionMetadata:
         """Prepare the removal of an expired transactional id."""
-        return self._prepare(self._moved_to(DEAD)._replace(topic_partitions=frozenset()))
+        return self._prepare(DEAD, topic_partitions={})
 
-    def _moved_to(self, state: TransactionState) -> TxnTransitMetadata:
-        """Return a transition that changes nothing but the state, and makes the producer id the previous one."""
+    def _prepare(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
+        """Mark a transition as pending; return a copy that differs by its state and by ``changes``."""
         check_move("a transactional id", TRANSITIONS, self.state, state)
-        return TxnTransitMetadata(
-            self.producer_id,
-            self.producer_id,
-            self.next_producer_id,
-            self.producer_epoch,
-            self.last_producer_epoch,
-            self.txn_timeout_ms,
-            state,
-            frozenset(self.topic_partitions),
-            self.txn_start_ms,
-            self.txn_last_update_ms,
-            self.client_transaction_version,
-            self.next_producer_epoch,
-        )
-
-    def _prepare(self, transit: TxnTransitMetadata) -> TxnTransitMetadata:
-        """Mark a transition as pending, and return it."""
-        state = transit.state
         if self.pending_state is not None:
             raise IllegalStateError(f"{self!r} cannot go to {state}: it is already going to {self.pending_state}")
+        changes.setdefault("topic_partitions", dict(self.topic_partitions))
+        transit = replace(self, **{"state": state, "prev_producer_id": self.producer_id, **changes})
         if state is not DEAD and not 0 <= transit.producer_epoch <= MAX_EPOCH:
             raise IllegalStateError(f"{self!r} cannot go to {state} with epoch {transit.producer_epoch}")
         self.pending_state = state
         return transit
 
-    def complete_transition_to(self, transit: TxnTransitMetadata) -> None:
+    def complete_transition_to(self, transit: TransactionMetadata) -> None:
         """Apply a prepared transition, which is in the log.
 
         Raises:
@@ -358,10 +322,8 @@ class TransactionMetadata:
             else transit.producer_epoch != 0 and not is_next
         ):
             raise IllegalStateError(f"{self!r} cannot complete {transit}: the producer's epoch would go back")
-        for name, value in transit._asdict().items():
-            setattr(self, name, value)
-        self.topic_partitions = dict.fromkeys(sorted(transit.topic_partitions))
-        self.pending_state = None
+        for each in fields(self):
+            setattr(self, each.name, getattr(transit, each.name))
 
     def __repr__(self) -> str:
         return (

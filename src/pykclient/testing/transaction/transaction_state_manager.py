@@ -5,23 +5,18 @@ Java: TransactionStateManager, TransactionLog.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from pykclient.errors import (
-    CoordinatorLoadInProgressError,
-    NotCoordinatorError,
-    RemoteProtocolError,
-    UnsupportedVersionError,
-)
+from pykclient.errors import NotCoordinatorError, UnsupportedVersionError
 from pykclient.protocol.messages.transaction_log_key import TransactionLogKey
 from pykclient.protocol.messages.transaction_log_value import TransactionLogValue
-from pykclient.protocol.wire import BytesLike, Reader, Writer
+from pykclient.protocol.wire import BytesLike, Reader
 from pykclient.record.memory_records import AnyRecordBatch
 from pykclient.record.record_batch import Record
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.coordinator_log import CoordinatorLog
+from pykclient.testing.coordinator_log import CoordinatorLog, versioned
 from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import ReplicaManager
@@ -34,7 +29,6 @@ from pykclient.testing.transaction.transaction_metadata import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     TransactionMetadata,
-    TxnTransitMetadata,
 )
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import TopicPartition
@@ -48,13 +42,10 @@ _FIRST_VALUE: Final = 0
 
 
 def key_to_bytes(transactional_id: str) -> bytes:
-    w = Writer()
-    w.int16(_KEY_TYPE)
-    TransactionLogKey(transactional_id=transactional_id).write(w, 0)
-    return w.getvalue()
+    return versioned(_KEY_TYPE, TransactionLogKey(transactional_id=transactional_id))
 
 
-def value_to_bytes(transit: TxnTransitMetadata, transaction_version: int) -> bytes:
+def value_to_bytes(transit: TransactionMetadata, transaction_version: int) -> bytes:
     """Return the value for the log of a cluster with this transaction.version."""
     version = _FLEXIBLE_VALUE if transaction_version >= 1 else _FIRST_VALUE
     partitions = grouped(sorted(transit.topic_partitions))
@@ -77,10 +68,7 @@ def value_to_bytes(transit: TxnTransitMetadata, transaction_version: int) -> byt
         value.next_producer_id = transit.next_producer_id
         value.next_producer_epoch = transit.next_producer_epoch
         value.client_transaction_version = transit.client_transaction_version
-    w = Writer()
-    w.int16(version)
-    value.write(w, version)
-    return w.getvalue()
+    return versioned(version, value, version)
 
 
 def read_key(key: BytesLike) -> str | None:
@@ -134,13 +122,6 @@ ErrorCallback = Callable[[int], None]
 DecidedCallback = Callable[[int, TransactionMetadata], None]
 
 
-class _LoadedPartition(NamedTuple):
-    """The transactional ids of a partition that this broker leads, and the leader epoch."""
-
-    coordinator_epoch: int
-    metadata: dict[str, TransactionMetadata]
-
-
 class TransactionStateManager:
     """The transactional ids whose partition of __transaction_state this broker leads.
 
@@ -154,63 +135,38 @@ class TransactionStateManager:
     def __init__(self, broker: BrokerContext, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
         self._broker = broker
         self._log = broker.log_context.logger(__name__)
-        self._storage = CoordinatorLog(
+        self.storage: CoordinatorLog[dict[str, TransactionMetadata]] = CoordinatorLog(
             broker,
             replica_manager,
             metadata_cache,
             TRANSACTION_STATE_TOPIC_NAME,
             broker.config.get_int("transaction.state.log.num.partitions"),
             broker.config.get_int("request.timeout.ms"),
+            _apply,
         )
-        self._loaded: dict[int, _LoadedPartition] = {}
 
     # --- which transactional ids
-
-    def partition_for(self, transactional_id: str) -> int:
-        """Return the partition of __transaction_state that stores the transactional id."""
-        return self._storage.partition_for(transactional_id)
-
-    @property
-    def is_loading(self) -> bool:
-        return self._storage.is_any_loading
-
-    @property
-    def has_partitions(self) -> bool:
-        """True if this broker coordinates, or is about to coordinate, any transactional ids."""
-        return bool(self._loaded) or self._storage.is_any_loading
 
     def get(self, transactional_id: str) -> tuple[int, TransactionMetadata | None]:
         """Return the coordinator's epoch, and the transactional id's state if it has one.
 
         Raises:
-            CoordinatorLoadInProgressError, NotCoordinatorError: this broker does not coordinate it, or not yet.
+            CoordinatorNotAvailableError, CoordinatorLoadInProgressError, NotCoordinatorError: this broker does not
+                coordinate it, or not yet.
         """
-        partition = self._partition(transactional_id)
-        return partition.coordinator_epoch, partition.metadata.get(transactional_id)
-
-    def put_if_absent(self, metadata: TransactionMetadata) -> None:
-        """Add a transactional id, unless it exists. Raises as ``get``."""
-        self._partition(metadata.transactional_id).metadata.setdefault(metadata.transactional_id, metadata)
+        metadata = self.storage.state_for(transactional_id).get(transactional_id)
+        return self.storage.epochs[self.storage.partition_for(transactional_id)], metadata
 
     def current(self, transactional_id: str, coordinator_epoch: int) -> TransactionMetadata | None:
         """Return the transactional id's state, or None if this broker has not coordinated it since that epoch."""
-        partition = self._loaded.get(self.partition_for(transactional_id))
-        if partition is None or partition.coordinator_epoch != coordinator_epoch:
+        partition = self.storage.partition_for(transactional_id)
+        if self.storage.epochs.get(partition) != coordinator_epoch:
             return None
-        return partition.metadata.get(transactional_id)
+        return self.storage.loaded.get(partition, {}).get(transactional_id)
 
     def all(self) -> list[TransactionMetadata]:
         """Return all transactional ids that this broker coordinates."""
-        return [metadata for partition in self._loaded.values() for metadata in partition.metadata.values()]
-
-    def _partition(self, transactional_id: str) -> _LoadedPartition:
-        number = self.partition_for(transactional_id)
-        if self._storage.is_loading(number):
-            raise CoordinatorLoadInProgressError(f"broker {self._broker.id} is loading {transactional_id!r}")
-        partition = self._loaded.get(number)
-        if partition is None:
-            raise NotCoordinatorError(f"broker {self._broker.id} does not coordinate {transactional_id!r}")
-        return partition
+        return [metadata for partition in self.storage.loaded.values() for metadata in partition.values()]
 
     # --- writing
 
@@ -218,7 +174,7 @@ class TransactionStateManager:
         self,
         transactional_id: str,
         coordinator_epoch: int,
-        transit: TxnTransitMetadata,
+        transit: TransactionMetadata,
         then: ErrorCallback,
         *,
         keep_pending_on: int = 0,
@@ -245,7 +201,7 @@ class TransactionStateManager:
                 current.pending_state = None
             then(error_code)
 
-        self._storage.append(self.partition_for(transactional_id), [(key, value)], appended)
+        self.storage.append(self.storage.partition_for(transactional_id), [(key, value)], appended)
 
     # --- time
 
@@ -264,32 +220,33 @@ class TransactionStateManager:
     def remove_expired_transactional_ids(self, expiration_ms: int) -> None:
         """Write tombstones for transactional ids that were idle for ``expiration_ms``, then forget them."""
         latest_ms = self._broker.loop.wall_ms - expiration_ms
-        for number, partition in list(self._loaded.items()):
+        for number, partition in list(self.storage.loaded.items()):
             expired = [
                 metadata
-                for metadata in partition.metadata.values()
+                for metadata in partition.values()
                 if metadata.state in EXPIRABLE
                 and metadata.pending_state is None
                 and metadata.txn_last_update_ms <= latest_ms
             ]
             for start in range(0, len(expired), _MAX_EXPIRED_PER_BATCH):
-                self._remove(number, partition.coordinator_epoch, expired[start : start + _MAX_EXPIRED_PER_BATCH])
+                self._remove(number, partition, expired[start : start + _MAX_EXPIRED_PER_BATCH])
 
-    def _remove(self, number: int, coordinator_epoch: int, expired: list[TransactionMetadata]) -> None:
+    def _remove(
+        self, number: int, partition: dict[str, TransactionMetadata], expired: list[TransactionMetadata]
+    ) -> None:
         for metadata in expired:
             metadata.prepare_dead()
 
         def removed(error_code: int, _: int) -> None:
-            partition = self._loaded.get(number)
-            if partition is None or partition.coordinator_epoch != coordinator_epoch:
+            if self.storage.loaded.get(number) is not partition:
                 return
             for metadata in expired:
                 metadata.pending_state = None
                 if not error_code:
                     metadata.state = DEAD
-                    del partition.metadata[metadata.transactional_id]
+                    del partition[metadata.transactional_id]
 
-        self._storage.append(number, [(key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed)
+        self.storage.append(number, [(key_to_bytes(metadata.transactional_id), None) for metadata in expired], removed)
 
     # --- loading
 
@@ -299,39 +256,23 @@ class TransactionStateManager:
         ``on_decided`` is then called for each transaction whose markers may not all be written.
         """
         loaded: dict[str, TransactionMetadata] = {}
-
-        def add(batch: AnyRecordBatch) -> None:
-            _add(loaded, batch.records())
-
-        if self._storage.load(partition, epoch, add, partial(self._on_loaded, partition, epoch, loaded, on_decided)):
-            self._loaded.pop(partition, None)
+        self.storage.load(partition, epoch, loaded, partial(self._on_loaded, partition, epoch, loaded, on_decided))
 
     def _on_loaded(
         self, partition: int, epoch: int, loaded: dict[str, TransactionMetadata], on_decided: DecidedCallback
     ) -> None:
-        self._loaded[partition] = _LoadedPartition(epoch, loaded)
         self._log.info("Loaded %d transactional ids from partition %d", len(loaded), partition)
         for metadata in list(loaded.values()):
             if metadata.state in (PREPARE_COMMIT, PREPARE_ABORT):
                 on_decided(epoch, metadata)
 
-    def unload(self, partition: int, epoch: int | None) -> None:
-        """Unload a partition that another broker leads now, in ``epoch``, or that was deleted (None)."""
-        if self._storage.unload(partition, epoch):
-            self._loaded.pop(partition, None)
 
-
-def _add(loaded: dict[str, TransactionMetadata], records: Iterable[Record]) -> None:
-    """Apply records in order; later ones override earlier ones."""
-    for record in records:
-        try:
-            transactional_id = None if record.key is None else read_key(record.key)
-            if transactional_id is None:
-                continue
-            if record.value is None:
-                loaded.pop(transactional_id, None)
-            else:
-                loaded[transactional_id] = read_value(transactional_id, record.value)
-        except (RemoteProtocolError, UnsupportedVersionError):
-            # From another release or a foreign writer: no reason to lose all transactional ids.
-            continue
+def _apply(loaded: dict[str, TransactionMetadata], batch: AnyRecordBatch, record: Record) -> None:  # noqa: ARG001
+    """Apply a record; later ones override earlier ones."""
+    transactional_id = None if record.key is None else read_key(record.key)
+    if transactional_id is None:
+        return
+    if record.value is None:
+        loaded.pop(transactional_id, None)
+    else:
+        loaded[transactional_id] = read_value(transactional_id, record.value)
