@@ -17,14 +17,13 @@ from pykclient.consumer.coordinator.consumer_membership import (
     NO_ASSIGNMENT,
     PREPARE_LEAVING,
     RECONCILING,
-    STABLE,
     STALE,
     TRANSITIONS,
     UNSUBSCRIBED,
     LocalAssignment,
     move,
 )
-from pykclient.consumer.coordinator.membership import MemberState
+from pykclient.consumer.coordinator.membership import STABLE, MemberState
 from pykclient.errors import IllegalStateError
 from tests.consumer.responses import topic_id
 

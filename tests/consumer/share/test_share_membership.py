@@ -19,14 +19,13 @@ from pykclient.consumer.coordinator.consumer_membership import (
     LEAVING,
     PREPARE_LEAVING,
     RECONCILING,
-    STABLE,
     STALE,
     TRANSITIONS,
     UNSUBSCRIBED,
     ConsumerMembership,
     move,
 )
-from pykclient.consumer.coordinator.membership import GroupRebalanceConfig, MemberState
+from pykclient.consumer.coordinator.membership import STABLE, GroupRebalanceConfig, MemberState
 from pykclient.consumer.share.share_coordinator import (
     ShareCoordinatorMetrics,
     ShareHeartbeatRequestManager,

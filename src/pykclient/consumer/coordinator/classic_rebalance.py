@@ -572,9 +572,11 @@ class ClassicMembershipManager(GroupMember):
     """
 
     membership: ClassicMembership
+    heartbeats: HeartbeatRequestManager
 
     def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
-        super().__init__(context, commits)
+        super().__init__(context)
+        self._commits = commits
         config, log_context, lookup = context.config, context.log_context, context.lookup
         self.membership = membership
         self._sensors = ClassicMemberMetrics(context.metrics, membership)

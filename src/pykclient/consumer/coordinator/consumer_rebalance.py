@@ -77,7 +77,8 @@ class ConsumerMembershipManager(GroupMember):
     heartbeats: ConsumerHeartbeatRequestManager
 
     def __init__(self, context: MemberContext, membership: ConsumerMembership, commits: CommitRequestManager) -> None:
-        super().__init__(context, commits)
+        super().__init__(context)
+        self._commits = commits
         self.membership = membership
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
         self._pattern = PatternSubscription(self._metadata, self._subscriptions)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         RequestManager,
     )
     from pykclient.consumer.consumer_metadata import ConsumerMetadata
-    from pykclient.consumer.coordinator.commit_request_manager import CommitRequestManager
     from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
     from pykclient.consumer.partition_assignors import ConsumerPartitionAssignor
@@ -380,9 +379,8 @@ class GroupMember(MemberManager, ABC):
     #: The managers that send the requests of the protocol.
     managers: Sequence[RequestManager]
 
-    def __init__(self, context: MemberContext, commits: CommitRequestManager) -> None:
+    def __init__(self, context: MemberContext) -> None:
         super().__init__(context)
-        self._commits = commits
         self._listeners = context.listeners
         #: The application's steps of the current rebalance.
         self.events = ApplicationEvents()
