@@ -145,9 +145,10 @@ def test_signal_handler_error_during_response_reaches_caller(make: Make, monkeyp
     responses = producer._components.sender._responses
     handle = responses.handle
     struck: list[int] = []
+    is_aimed = threading.Event()
 
     def interrupted(*args: Any) -> None:
-        if threading.get_ident() == producer._io_thread.ident or struck:
+        if threading.get_ident() == producer._io_thread.ident or struck or not is_aimed.is_set():
             handle(*args)
         else:
             struck.append(1)
@@ -155,6 +156,8 @@ def test_signal_handler_error_during_response_reaches_caller(make: Make, monkeyp
 
     monkeypatch.setattr(responses, "handle", interrupted)
     for _ in range(ATTEMPTS):
+        warm_up(producer)
+        is_aimed.set()
         future = producer.send(TOPIC, b"v", partition=0)
         errors: list[Exception] = []
         try:
@@ -165,7 +168,7 @@ def test_signal_handler_error_during_response_reaches_caller(make: Make, monkeyp
         if struck:
             assert [str(error) for error in errors] == ["the soft limit"]
             return
-        warm_up(producer)
+        is_aimed.clear()
     raise AssertionError("the sender's thread was first in all attempts")
 
 
@@ -177,9 +180,10 @@ def test_replaced_interruption_does_not_reach_next_driver(
     responses = producer._components.sender._responses
     handle, poll = responses.handle, brokers.poll
     struck: list[int] = []
+    is_aimed = threading.Event()
 
     def interrupted(*args: Any) -> None:
-        if threading.get_ident() == producer._io_thread.ident or struck:
+        if threading.get_ident() == producer._io_thread.ident or struck or not is_aimed.is_set():
             handle(*args)
         else:
             struck.append(1)
@@ -195,6 +199,8 @@ def test_replaced_interruption_does_not_reach_next_driver(
     monkeypatch.setattr(responses, "handle", interrupted)
     brokers.poll = overtaken  # type: ignore[method-assign]
     for _ in range(ATTEMPTS):
+        warm_up(producer)
+        is_aimed.set()
         future = producer.send(TOPIC, b"v", partition=0)
         try:
             future.get(WAIT_S)
@@ -203,7 +209,7 @@ def test_replaced_interruption_does_not_reach_next_driver(
             assert producer.send(TOPIC, b"w", partition=0).get(WAIT_S).offset >= 0
             assert not [record for record in caplog.records if record.levelname == "ERROR"]
             return
-        warm_up(producer)
+        is_aimed.clear()
     raise AssertionError("the sender's thread was first in all attempts")
 
 
