@@ -48,6 +48,10 @@ def test_many_schedules_pass(count: int) -> None:
             pytest.fail(f"seed {seed}: {why}\n{_smaller(make(seed), why)}", pytrace=False)
 
 
+def test_leader_that_loses_all_brokers_before_it_assigns_gives_all_partitions_out() -> None:
+    run(make(49_689_924_376))
+
+
 def _smaller(schedule: Schedule, why: str) -> Schedule:
     end_ms = SYSTEM_CLOCK.now_ms() + _SHRINKING_MS
 

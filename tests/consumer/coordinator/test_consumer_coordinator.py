@@ -90,6 +90,33 @@ class TestAssignments:
         assert group.coordinator.poll(group.timer())
         assert assignments_in(sent[0]) == {MEMBER: [TP0, TP1], "member-2": [OTHER]}
 
+    def test_leader_without_any_broker_waits_for_metadata_before_it_assigns(self, group: GroupHarness) -> None:
+        """After a rebootstrap the assignor would see no topic, and all members would get nothing."""
+        sent: list[Any] = []
+        group.find_coordinator()
+        group.coordinator.poll(group.timer(0))
+        group.metadata.request_update(False)
+        group.client.respond(join(subscriptions={MEMBER: [TOPIC]}))
+        group.coordinator.poll(group.timer(0))
+        group.metadata.bootstrap([("localhost", 9092)])
+        group.metadata.rebootstrap()
+        group.coordinator.poll(group.timer(0))
+        group.client.update_metadata(metadata_response({TOPIC: 2}))
+        group.client.prepare_response(sync(TP0, TP1), noting(sent))
+        assert group.coordinator.poll(group.timer())
+        assert assignments_in(sent[0]) == {MEMBER: [TP0, TP1]}
+
+    def test_leader_rejoins_when_it_has_assigned_without_metadata(self, group: GroupHarness) -> None:
+        """A rebootstrap may come right before the assignor gets the metadata."""
+        group.join(TP0, TP1, leader=True)
+        group.metadata.bootstrap([("localhost", 9092)])
+        group.metadata.rebootstrap()
+        given = group.driver.run(group.member.protocol.distribute())
+        assert classic_rebalance.deserialize_assignment(given[MEMBER]).partitions == []
+        group.client.update_metadata(metadata_response({TOPIC: 2}))
+        group.member.protocol.metadata_updated()
+        assert group.coordinator.rejoin_needed_or_pending()
+
     def test_rebalance_is_logged_in_one_line(self, group: GroupHarness, caplog: pytest.LogCaptureFixture) -> None:
         """At info level: the time it took, the generation, what moved, and why."""
         caplog.set_level("INFO", "pykclient")

@@ -224,9 +224,7 @@ class ConsumerGroupProtocol:
         self._protocol = _common_protocol(consumer.assignors)
         self.is_leader = False  # as of the last join
         self._joined_subscription: frozenset[str] | None = None
-        self._metadata_snapshot = PartitionSnapshot(
-            config.rack_id, self._subscriptions.metadata_topics(), self._metadata.fetch(), self._metadata.update_version
-        )
+        self._metadata_snapshot = self._snapshot_of(self._metadata.fetch(), self._metadata.update_version)
         self._assignment_snapshot: PartitionSnapshot | None = None
         # As the leader: the assignor, the members' subscriptions, or None to keep the assignment, and their topics.
         self._assignor: ConsumerPartitionAssignor | None = None
@@ -259,9 +257,10 @@ class ConsumerGroupProtocol:
             return
         if self._subscriptions.has_pattern_subscription():
             self.update_pattern_subscription(cluster)
-        self._metadata_snapshot = PartitionSnapshot(
-            self._config.rack_id, self._subscriptions.metadata_topics(), cluster, version
-        )
+        self._metadata_snapshot = self._snapshot_of(cluster, version)
+
+    def _snapshot_of(self, cluster: Cluster, version: int) -> PartitionSnapshot:
+        return PartitionSnapshot(self._config.rack_id, self._subscriptions.metadata_topics(), cluster, version)
 
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
@@ -389,15 +388,16 @@ class ConsumerGroupProtocol:
     def distribute(self) -> Steps[Mapping[str, bytes]]:
         """Return each member's assignment; nothing if the current one is kept."""
         self.awaits_topics = False
-        # Taken before the metadata that the assignor gets, so that no change after it is overlooked.
         self.metadata_updated()
-        self._assignment_snapshot = self._metadata_snapshot
+        # Made of what the assignor gets, so that no change after it is overlooked. A rebootstrap may have emptied it.
+        version, cluster = self._metadata.update_version, self._metadata.fetch()
+        self._assignment_snapshot = self._snapshot_of(cluster, version)
         assignor, subscriptions = self._assignor, self._members
         if subscriptions is None or assignor is None:
             self._log.info("This static member is the leader again; keeping the current assignment")
             return {}
         assignments: Mapping[str, Assignment] = yield ApplicationCall(
-            partial(assignor.assign, self._metadata.fetch(), subscriptions), uses_consumer=False
+            partial(assignor.assign, cluster, subscriptions), uses_consumer=False
         )
         if strangers := assignments.keys() - subscriptions.keys():
             self._log.warning(
@@ -860,7 +860,9 @@ class ClassicMembershipManager(GroupMember):
         return PollResult(requests=(request,))
 
     def _await_metadata_of_group(self, now_ms: int) -> PollResult:
-        if not self._has_fresh_metadata():
+        # After a rebootstrap (KIP-899), the assignor would see no topic.
+        is_lost = self._step is ELECTED and self._metadata.fetch().is_bootstrap_configured
+        if is_lost or not self._has_fresh_metadata():
             if now_ms < self._deadline_ms:
                 return PollResult(self._deadline_ms - now_ms)
             timeout_ms = self._config.rebalance_timeout_ms
