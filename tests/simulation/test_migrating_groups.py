@@ -12,7 +12,7 @@ from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure, run
 
 
-@pytest.mark.parametrize("seed", [*range(1, 11), 354_838_607_551, 912_436_329_870])
+@pytest.mark.parametrize("seed", [*range(1, 11), 113_422_920_207, 354_838_607_551, 912_436_329_870])
 def test_schedule_passes_with_migrating_groups(seed: int) -> None:
     run(make_with_migration(seed))
 

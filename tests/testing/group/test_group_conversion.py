@@ -105,6 +105,20 @@ def test_cooperative_member_revokes_only_moved_partitions(mixed: Mixed) -> None:
     assert len((mixed.beat("new", 2, {}).assigned or {})[TOPIC_ID]) == 2
 
 
+def test_member_keeps_partitions_while_the_broker_does_not_know_their_topic(mixed: Mixed) -> None:
+    """A broker that has just started may coordinate a group before it hears of the topics."""
+    old = mixed.classic(0, 1, 2, 3)
+    mixed.enter("new")
+    cache = mixed.broker.metadata_cache
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "contains", lambda topic: False)
+        mixed.rejoin(old, 0, 1, 2, 3)
+    assert not mixed.beat("new", 2, {}).assigned, "the member still owns all"
+    _, kept = mixed.rejoin(old, 0, 1, 2, 3)
+    assert mixed.rejoin(old, *kept) == (2, kept)
+    assert len((mixed.beat("new", 2, {}).assigned or {})[TOPIC_ID]) == 2
+
+
 def test_conversion_answers_waiting_requests(mixed: Mixed) -> None:
     old = mixed.classic(0, 1, 2, 3)
     other, _ = mixed.join_twice(protocols=subscription())

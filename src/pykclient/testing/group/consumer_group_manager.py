@@ -380,8 +380,10 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerGroupMember
         with self._manager.all_or_nothing(group, records):
             settings = classic, subscription, attempt.rebalance_timeout_ms, attempt.client_id, attempt.client_host
             self.refresh(group, self.update(group, member, partial(member.update_classic, *settings), records), records)
-            owned = partitions_of(subscription.owned_partitions, self._metadata_cache)
-            self.reconcile(group, member, owned, records)
+            owned, cache = subscription.owned_partitions, self._metadata_cache
+            # A broker that has just started may not have heard of the topics yet: the member may own anything then.
+            is_known = all(cache.contains(topic.topic) for topic in owned)
+            self.reconcile(group, member, partitions_of(owned, cache) if is_known else None, records)
         self.restart_session(group, member)
         self.expect_next_step(group, member, "it did not ask for its assignment in time", anew=True)
         response = JoinGroupResponse(
