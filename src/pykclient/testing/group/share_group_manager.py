@@ -196,12 +196,16 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
         with_assignment = is_full or member.current.assigned != before.assigned
         interval_ms = self._group_configs.get(group.group_id).heartbeat_interval_ms
         response = heartbeat_response(ShareGroupHeartbeatResponse, member, interval_ms, with_assignment)
-        answer = when_written(respond, response)
+        answer, epoch = when_written(respond, response), group.group_epoch
 
         def written(code: int) -> None:
             answer(code)
-            if topics:
-                self._initialize(group, topics)
+            if not topics:
+                return
+            if code:  # a former coordinator must not begin a state with an epoch that no other knows
+                group.end_initialization(topics, succeeded=False)
+            else:
+                self._initialize(group, topics, epoch)
 
         self._manager.write(group, records, written)
 
@@ -250,7 +254,8 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
                 found[topic_id] = SharedTopic(name, missing)
         return found
 
-    def _initialize(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic]) -> None:
+    def _initialize(self, group: ShareGroup, topics: Mapping[UUID, SharedTopic], epoch: int) -> None:
+        """Begin the state of partitions, with an epoch of the group that is in the log."""
         keys = [
             SharePartitionKey(group.group_id, topic_id, partition)
             for topic_id, topic in topics.items()
@@ -271,8 +276,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ShareGroupMember]):
             gathered.add(key, code)
 
         for key in keys:
-            state_epoch = group.group_epoch
-            self._persister.initialize_state(key, state_epoch, UNINITIALIZED_START_OFFSET, partial(answered, key))
+            self._persister.initialize_state(key, epoch, UNINITIALIZED_START_OFFSET, partial(answered, key))
 
     def _session_timeout_ms(self, group: ShareGroup, member: ShareGroupMember) -> int:  # noqa: ARG002
         return self._group_configs.get(group.group_id).session_timeout_ms
