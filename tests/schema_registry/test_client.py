@@ -6,6 +6,8 @@ import asyncio
 import email.utils
 import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -360,6 +362,19 @@ def test_ids_end_with_the_last_version_that_is_deleted_for_good(
     again = SchemaRegistryClient({"url": registry.url})
     assert again.register_schema("a", record("x")) > number
     assert again.get_versions("a") == [1]
+
+
+@pytest.mark.parametrize(("path", "code"), [("subjects/a", 40405), ("subjects/a/versions/1", 40407)])
+def test_what_was_not_deleted_before_is_not_deleted_for_good(
+    registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, path: str, code: int
+) -> None:
+    client.register_schema("a", record("x"))
+    request = urllib.request.Request(f"{registry.url}/{path}?permanent=true", method="DELETE")
+    with pytest.raises(urllib.error.HTTPError, match="404") as caught, urllib.request.urlopen(request, timeout=30):
+        pass
+    with caught.value as response:
+        assert json.load(response)["error_code"] == code
+    assert client.get_versions("a") == [1]
 
 
 PART = record("a", name="Part")

@@ -471,12 +471,18 @@ class EmbeddedSchemaRegistry:
                         return self._registered(subject, row, query)
                 raise _RefusedError(40402, "No version has this metadata.")
             case "DELETE", [subject]:
-                return self._delete(subject, self._versions_of(subject, _flag(query, "permanent")), query)
+                rows = self._versions_of(subject, _flag(query, "permanent"))
+                return self._delete(subject, rows, query, 40405, f"Subject '{subject}'")
             case "DELETE", [subject, "versions", version]:
-                return self._delete(subject, [self._version(subject, version, _flag(query, "permanent"))], query)[0]
+                row = self._version(subject, version, _flag(query, "permanent"))
+                return self._delete(subject, [row], query, 40407, f"Subject '{subject}' Version {version}")[0]
         return None
 
-    def _delete(self, subject: str, rows: list[_Version], query: dict[str, list[str]]) -> list[int]:
+    def _delete(
+        self, subject: str, rows: list[_Version], query: dict[str, list[str]], code: int, name: str
+    ) -> list[int]:
+        if _flag(query, "permanent") and any(row.is_live for row in rows):
+            raise _RefusedError(code, f"{name} was not deleted first before being permanently deleted")
         for row in rows:
             users = self._referrers(subject, row.version)
             if users:
