@@ -63,6 +63,7 @@ def test_compressed_data_round_trips(codec: str, magic: int, data: bytes) -> Non
     assert compression.decompress(compressed, magic) == data
     assert compression.decompress(memoryview(compressed), magic) == data
     assert compression.compress(bytearray(data), magic) == compressed
+    assert compression.compress(memoryview(data), magic) == compressed
     if codec != "none" and len(data) > 1000:
         assert len(compressed) < len(data) / 4
 
@@ -101,6 +102,14 @@ def test_codecs_without_levels_refuse_level(codec: str) -> None:
     assert Compression.of(codec).level is None
     with pytest.raises(IllegalArgumentError, match="has no levels"):
         Compression.of(codec, 1)
+
+
+@pytest.mark.parametrize(("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", -50, 19)])
+def test_buffers_of_every_type_are_compressed_at_every_level(codec: str, fast: int, small: int) -> None:
+    for level in (fast, small):
+        compression = Compression.of(codec, level)
+        for buffer in (TEXT, bytearray(TEXT), memoryview(TEXT), memoryview(bytearray(TEXT))):
+            assert compression.decompress(compression.compress(buffer)) == TEXT
 
 
 @pytest.mark.parametrize(("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", -50, 19)])

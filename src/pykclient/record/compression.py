@@ -619,7 +619,7 @@ class CramjamLz4:
     def _compress_better(self, level: int, data: Buffer) -> bytes:
         """Compress with cramjam's own frames, as its blocks know no levels, and leave out the checksums of blocks."""
         compressor = self._library.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(bytes(data))  # it takes no other buffer
         frame = bytes(compressor.finish())
         checksum_size = 4 if frame[4] & self._BLOCK_CHECKSUM else 0
         parts = [self._HEADER]
