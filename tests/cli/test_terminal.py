@@ -21,6 +21,8 @@ import pytest
 from pykclient import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from pykclient.testing import EmbeddedCluster, Security
 
+pytest.importorskip("rich")
+
 #: Makes the terminal on stdin the one whose Ctrl-C this process gets, then runs the command.
 LAUNCHER = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 CTRL_C = b"\x03"

@@ -14,6 +14,8 @@ from tests.simulation.schedule import make_with_sticky_members
 from tests.simulation.seeds import first_of_sample
 from tests.simulation.world import failure
 
+pytest.importorskip("pyarrow")  # some applications of a schedule read columns
+
 
 @pytest.mark.parametrize(
     "wanted",

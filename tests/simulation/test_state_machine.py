@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -9,6 +10,8 @@ from tests.simulation import schedule as steps
 from tests.simulation.schedule import APIS, CLIENTS, COORDINATION, ERRORS, EVERYBODY, Schedule, Step, make
 from tests.simulation.world import World
 from tests.support.examples import examples
+
+pytest.importorskip("pyarrow")  # some applications of a schedule read columns
 
 _SEEDS = st.integers(0, (1 << 32) - 1)
 _BROKERS = st.integers(1, 3)

@@ -125,6 +125,21 @@ class EmbeddedKafka(AnyKafka):
         self.brokers = {id: EmbeddedBroker(cluster, id, ports[id - 1], proxied_ports[id]) for id in ids}
         return self
 
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> str:
+        # The cluster's own way, as confluent-kafka may not be installed.
+        assert self._cluster is not None
+        places = None if assignment is None else {number: list(row) for number, row in enumerate(assignment)}
+        self._cluster.create_topic(name, partitions, replication, config, places)
+        return name
+
     def __exit__(self, *_: object) -> None:
         assert self._cluster is not None
         self._cluster.close()
