@@ -295,11 +295,16 @@ def test_avro_has_the_values_of_the_column_or_none(shared: SchemaRegistryClient,
         assert back.view(pa.int32() if of["type"] == "int" else pa.int64()).to_pylist() == column.to_pylist()
         return
     for value, row, got in zip(column.to_pylist(), rows, back.to_pylist(), strict=True):
+        if isinstance(value, str) and of == logical("string", "uuid"):
+            assert got == value  # text is written as it is, and readers of objects refuse what is no UUID
+            continue
         read = reads(row, CTX)["f"]
         peer: Any = fastavro.schemaless_reader(io.BytesIO((row or b"")[5:]), schema, None)
         assert read == peer["f"] or read != read
         expected = value.bytes if isinstance(value, uuid.UUID) and of == "bytes" else value
         assert is_same(column.type, expected, read), (value, read)
+        if isinstance(value, uuid.UUID) and isinstance(got, str):  # columns have it as text
+            expected = str(value)
         if not isinstance(got, dict) or "int" not in got:  # a union has a column for each type
             assert is_same(column.type, expected, got)
 
