@@ -520,6 +520,10 @@ class TestMoves:
         response = cluster.ask(request, ElectLeadersResponse, cluster.others()[0], version)
         assert response.error_code == (NOT_CONTROLLER if version >= 1 else 0)
         assert response.replica_election_results[0].partition_result[0].error_code == NOT_CONTROLLER
+        everywhere = ElectLeadersRequest(topic_partitions=None)
+        response = cluster.ask(everywhere, ElectLeadersResponse, cluster.others()[0], version)
+        assert response.error_code == (NOT_CONTROLLER if version >= 1 else 0), "version 0 has no field for it, as Kafka"
+        assert response.replica_election_results == []
 
     def test_impossible_elections_are_refused(self, cluster: ClusterHarness) -> None:
         assert self.elect(cluster) == {"t-0": UNKNOWN_TOPIC}

@@ -332,8 +332,8 @@ def handle_elect_leaders(broker: Broker, request: Request, body: ElectLeadersReq
 
     def refuse() -> None:
         response = refuse_elect_leaders(body, errors.NotControllerError.code)
-        if request.api_version >= _FIRST_VERSION_WITH_ERROR_AT_THE_TOP:
-            response.error_code = errors.NotControllerError.code
+        has_error_at_the_top = request.api_version >= _FIRST_VERSION_WITH_ERROR_AT_THE_TOP
+        response.error_code = errors.NotControllerError.code if has_error_at_the_top else 0
         request.respond(response)
 
     broker.controller.put_if_active("ReplicaLeaderElection", process, refuse)
