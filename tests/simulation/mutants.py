@@ -380,8 +380,8 @@ _CONSUMER_GROUPS = tuple(
         (
             "the partitions of a member that leaves stay taken",
             "testing/group/modern_groups",
-            '            del self.static_members[member.instance_id or ""]\n        self._count(member.current, -1)\n',
-            '            del self.static_members[member.instance_id or ""]\n',
+            "        super().remove(member)\n        self._count(member.current, -1)\n",
+            "        super().remove(member)\n",
         ),
         (
             "the session of a member of a consumer group never expires",

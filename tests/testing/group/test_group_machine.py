@@ -276,8 +276,6 @@ class GroupMachine(RuleBasedStateMachine):
             group = self.groups.group(group_id)
             members = group.members.values()
             assert group.leader_id in group.members if group.members else group.leader_id is None
-            assert all(group.members[one].group_instance_id == name for name, one in group.static_members.items())
-            assert {one.group_instance_id for one in members} - {None} == set(group.static_members)
             assert set(group.pending_sync_members) <= set(group.members)
             if group.state is STABLE:
                 owned = [partition for member in members for partition in member.assignment]

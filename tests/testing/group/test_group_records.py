@@ -21,6 +21,8 @@ from pykclient.testing.group.group_metadata import (
     GroupMetadata,
     MemberMetadata,
 )
+from pykclient.testing.group.group_records import CONSUMER_GROUP_RECORDS
+from pykclient.testing.group.modern_groups import ConsumerGroup, ConsumerGroupMember
 from pykclient.types import TopicPartition
 
 
@@ -94,6 +96,17 @@ def test_group_record_with_duplicate_member_ids_is_unreadable(ids: tuple[str, st
     GroupMetadataValue(protocol_type="consumer", protocol="range", members=members).write(writer, 3)
     with pytest.raises(UnsupportedVersionError, match="two members of one id"):
         group_records.read_group("g", writer.getvalue())
+
+
+def test_member_record_with_another_instance_id_replaces_the_first() -> None:
+    groups: dict[str, GroupMetadata | ConsumerGroup] = {}
+    for instance_id in ("i", "j"):
+        record = CONSUMER_GROUP_RECORDS.member_record("g", ConsumerGroupMember("m", instance_id))
+        CONSUMER_GROUP_RECORDS.read_into(groups, *record, 0)
+    assert groups["g"].static_members == {"j": "m"}
+    for tombstone in CONSUMER_GROUP_RECORDS.member_tombstones("g", "m"):
+        CONSUMER_GROUP_RECORDS.read_into(groups, *tombstone, 0)
+    assert groups["g"].static_members == {}
 
 
 def test_only_listed_state_transitions_are_allowed() -> None:

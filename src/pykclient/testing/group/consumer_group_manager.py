@@ -570,7 +570,7 @@ def to_consumer_group(old: GroupMetadata, cache: MetadataCache, now_wall_ms: int
     new = ConsumerGroup(old.group_id, now_wall_ms)
     new.group_epoch = new.assignment_epoch = epoch = old.generation_id
     for one in old.members.values():
-        member = ConsumerGroupMember(one.member_id, one.group_instance_id)
+        member = ConsumerGroupMember(one.member_id, one.instance_id)
         subscription = read_subscription(one.protocols[0][1])
         member.update_classic(
             ClassicProtocol(one.session_timeout_ms, tuple(one.protocols)),

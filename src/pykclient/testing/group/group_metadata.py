@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from pykclient import errors
@@ -248,7 +248,7 @@ class MemberMetadata:
     """
 
     member_id: str
-    group_instance_id: str | None
+    instance_id: str | None
     client_id: str
     client_host: str
     rebalance_timeout_ms: int
@@ -305,7 +305,7 @@ class MemberMetadata:
         return True
 
     def __repr__(self) -> str:
-        instance = "" if self.group_instance_id is None else f", instance {self.group_instance_id}"
+        instance = "" if self.instance_id is None else f", instance {self.instance_id}"
         return f"<member {self.member_id}{instance}>"
 
 
@@ -315,7 +315,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN_MEMBER_ID = ""
 
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Any)
 
 
 class CoordinatedGroup(ABC, Generic[M]):
@@ -327,13 +327,16 @@ class CoordinatedGroup(ABC, Generic[M]):
     group_id: str
     offsets: GroupOffsets
     members: dict[str, M]
-    #: The member ids of static members, by instance id.
-    static_members: dict[str, str]
 
     @property
     @abstractmethod
     def state(self) -> GroupState:
         """The state, as ListGroups shows it."""
+
+    @property
+    def static_members(self) -> dict[str, str]:
+        """The member ids of static members, by instance id."""
+        return {member.instance_id: id for id, member in self.members.items() if member.instance_id is not None}
 
     def member(self, member_id: str, instance_id: str | None = None) -> M:
         """Return the member that a request names, which is static if there is an instance id.
@@ -410,7 +413,6 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
     state: GroupState = EMPTY
     previous_state: GroupState = EMPTY
     members: dict[str, MemberMetadata] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)
     pending_members: dict[str, TimerHandle] = field(default_factory=dict)
     pending_sync_members: dict[str, None] = field(default_factory=dict)
     subscribed_topics: frozenset[str] | None = None
@@ -480,11 +482,8 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
 
         The first one becomes leader and sets the protocol type.
         """
-        instance_id = member.group_instance_id
-        if instance_id is not None:
-            if instance_id in self.static_members:
-                raise errors.IllegalStateError(f"group {self.group_id} already has a static member {instance_id!r}")
-            self.static_members[instance_id] = member.member_id
+        if member.instance_id in self.static_members:
+            raise errors.IllegalStateError(f"group {self.group_id} already has a static member {member.instance_id!r}")
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.leader_id is None:
@@ -499,11 +498,8 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
         Kafka answers only the JoinGroup, so the SyncGroup of a member that an administrator removes times out.
         """
         member = self.members.pop(member_id, None)
-        if member is not None:
-            if member.session_timer is not None:
-                member.session_timer.cancel()
-            if member.group_instance_id is not None:
-                self.static_members.pop(member.group_instance_id, None)
+        if member is not None and member.session_timer is not None:
+            member.session_timer.cancel()
         if member_id == self.leader_id:
             self.leader_id = next(iter(self.members), None)
         self.remove_pending_member(member_id)
@@ -530,7 +526,7 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
         )
         member.awaiting_join = callback
 
-    def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
+    def replace_static_member(self, old_member_id: str, new_member_id: str) -> MemberMetadata:
         """Give a static member a new id; requests with the old one are fenced (KIP-345)."""
         member = self.members[old_member_id]
         member.answer_join(JoinGroupResponse(member_id=old_member_id, error_code=errors.FencedInstanceIdError.code))
@@ -546,7 +542,6 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
             self.pending_sync_members[new_member_id] = None
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
-        self.static_members[group_instance_id] = new_member_id
         return member
 
     def is_leader(self, member_id: str) -> bool:
@@ -667,7 +662,7 @@ class GroupMetadata(CoordinatedGroup[MemberMetadata]):
         return [
             JoinGroupResponse.JoinGroupResponseMember(
                 member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
+                group_instance_id=member.instance_id,
                 metadata=member.metadata(protocol),
             )
             for member in self.members.values()

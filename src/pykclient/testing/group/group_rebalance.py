@@ -151,7 +151,7 @@ class GroupRebalance:
     def _complete_join(self, group: GroupMetadata) -> None:
         if group.rebalance_timer is not None:
             group.rebalance_timer.cancel()
-        late = [member for member in group.not_yet_rejoined() if member.group_instance_id is None]
+        late = [member for member in group.not_yet_rejoined() if member.instance_id is None]
         for member in late:
             group.remove(member.member_id)
         if late:
@@ -297,7 +297,7 @@ class GroupRebalance:
         body = attempt.body
         self._log.info("%r: static member %s, which was %s, is back as %s", group, instance_id, old_id, new_id)
         leader_id = group.leader_id
-        member = group.replace_static_member(instance_id, old_id, new_id)
+        member = group.replace_static_member(old_id, new_id)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update_member(
             member, attempt.protocols, attempt.rebalance_timeout_ms, body.session_timeout_ms, attempt.respond
@@ -322,7 +322,7 @@ class GroupRebalance:
             if error_code:
                 member.answer_join(JoinGroupResponse(member_id=UNKNOWN_MEMBER_ID, error_code=error_code))
                 group.update_member(member, *before, None)
-                group.replace_static_member(instance_id, new_id, old_id)
+                group.replace_static_member(new_id, old_id)
                 self.reschedule_session(group, member)
                 return
             member.answer_join(self._welcome_back(group, member, attempt.api_version, leader_id))

@@ -83,7 +83,7 @@ def group_metadata_value(group: GroupMetadata, assignments: Mapping[str, bytes])
         members=[
             GroupMetadataValue.MemberMetadata(
                 member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
+                group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
                 rebalance_timeout=member.rebalance_timeout_ms,

@@ -115,6 +115,8 @@ class ModernGroupMember:
     #: The assignment of a new member.
     FIRST: ClassVar = CurrentAssignment()
 
+    instance_id: str | None = None
+
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
         self.rack_id: str | None = None
@@ -402,7 +404,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     def __init__(self, group_id: str, now_wall_ms: int) -> None:
         super().__init__(group_id, now_wall_ms)
-        self.static_members: dict[str, str] = {}
         #: The topics that match each regular expression of a member.
         self.regexes: dict[str, frozenset[str]] = {}
         #: The members that own a partition or still have to give it up.
@@ -431,15 +432,11 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     def add(self, member: ConsumerGroupMember) -> None:
         super().add(member)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member.member_id
         self._count(member.current, 1)
 
     def remove(self, member: ConsumerGroupMember) -> None:
         """Remove a member with its partitions and its target."""
         super().remove(member)
-        if self.static_members.get(member.instance_id or "") == member.member_id:
-            del self.static_members[member.instance_id or ""]
         self._count(member.current, -1)
 
     def advance(self, member: ConsumerGroupMember, current: CurrentAssignment) -> None:

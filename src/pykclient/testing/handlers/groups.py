@@ -248,7 +248,7 @@ def _members(group: GroupMetadata, protocol: str | None) -> list[DescribeGroupsR
     return [
         DescribeGroupsResponse.DescribedGroupMember(
             member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
+            group_instance_id=member.instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=b"" if protocol is None else member.metadata(protocol),
