@@ -87,7 +87,7 @@ class Cluster:
         self.telemetry: TelemetryReceiver | None = None
         self.budget = MemoryBudget(config.memory_limit_bytes)
         self.network = MemoryNetwork(loop, self.links)
-        self.coordination = CoordinationService(loop, config.cluster_id)
+        self.coordination = CoordinationService(loop)
         self.acls = AclStore(self.coordination, config)
         self.delegation_tokens = DelegationTokens(self.coordination, config.broker_config, loop, rng)
         server = MemoryServer(self.network)

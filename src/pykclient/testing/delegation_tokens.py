@@ -82,7 +82,7 @@ class DelegationTokens:
         expiry_ms = min(max_ms, _sum(now_ms, self._renew_lifetime_ms))
         token_id = znodes.uuid_to_string(UUID(int=self._rng.getrandbits(128), version=4))
         token = DelegationToken(token_id, owner, requester, tuple(renewers), now_ms, expiry_ms, max_ms)
-        self._service.create(znodes.delegation_token_path(token_id), _encode(token))
+        self._service.create(znodes.delegation_token_path(token_id), token)
         return token
 
     def renew(self, secret: bytes, principal: str, renew_period_ms: int) -> int:
@@ -123,9 +123,7 @@ class DelegationTokens:
         return token
 
     def _expire_at(self, token: DelegationToken, expiry_ms: int) -> int:
-        self._service.set_data(
-            znodes.delegation_token_path(token.token_id), _encode(token._replace(expiry_ms=expiry_ms))
-        )
+        self._service.set_data(znodes.delegation_token_path(token.token_id), token._replace(expiry_ms=expiry_ms))
         return expiry_ms
 
     def _remove(self, token_id: str) -> None:
@@ -149,7 +147,7 @@ class DelegationTokens:
         """Return all tokens, the oldest first."""
         names = self._service.get_children(znodes.DELEGATION_TOKENS)
         found = [self._service.get_data(znodes.delegation_token_path(name)) for name in names]
-        return [_decode(data) for data, _ in sorted(found, key=lambda node: node[1].czxid)]
+        return [token for token, _ in sorted(found, key=lambda node: node[1].czxid)]
 
     def tokens(self, wanted: Callable[[DelegationToken], bool]) -> list[DelegationToken]:
         """Return the valid tokens for which ``wanted`` is true, the oldest first. Remove the expired ones."""
@@ -182,20 +180,3 @@ class DelegationTokens:
 
 def _sum(now_ms: int, duration_ms: int) -> int:
     return min(now_ms + duration_ms, _LONGEST_MS)
-
-
-#: The fields of a token in Kafka's DelegationTokenRecord.
-_FIELDS: Final = (
-    *("tokenId", "owner", "requester", "renewers"),
-    *("issueTimestamp", "expirationTimestamp", "maxTimestamp"),
-)
-
-
-def _encode(token: DelegationToken) -> bytes:
-    return znodes.encode(dict(zip(_FIELDS, token, strict=True)))
-
-
-def _decode(data: bytes) -> DelegationToken:
-    record = znodes.decode(data)
-    token = DelegationToken(*(record[field] for field in _FIELDS))
-    return token._replace(renewers=tuple(token.renewers))

@@ -334,7 +334,7 @@ class AclStore:
     def _nodes(self) -> dict[acls.AclBinding, str]:
         """Return the paths of all ACLs, the oldest first."""
         paths = [f"{znodes.ACLS}/{name}" for name in self._service.get_children(znodes.ACLS)]
-        return {decode_acl(self._service.get_data(path)[0]): path for path in paths}
+        return {self._service.get_data(path)[0]: path for path in paths}
 
     def add(self, acl: acls.AclBinding) -> None:
         """Add an ACL; one that exists already has no effect."""
@@ -342,7 +342,7 @@ class AclStore:
             self._create(acl)
 
     def _create(self, acl: acls.AclBinding) -> None:
-        self._service.create(znodes.ACL_PREFIX, encode_acl(acl), sequential=True)
+        self._service.create(znodes.ACL_PREFIX, acl, sequential=True)
 
     def remove(self, acl: acls.AclBinding) -> None:
         """Remove an ACL, if it exists."""
@@ -385,20 +385,5 @@ class AclCache:
             authorizer.remove(self._known.pop(name))
         for name in names:
             if name not in self._known:
-                self._known[name] = acl = decode_acl(self._coordination.get_data(f"{znodes.ACLS}/{name}")[0])
+                self._known[name] = acl = self._coordination.get_data(f"{znodes.ACLS}/{name}")[0]
                 authorizer.add(acl)
-
-
-#: The fields of a binding in Kafka's AccessControlEntryRecord.
-_FIELDS: Final = ("resourceType", "resourceName", "patternType", "principal", "host", "operation", "permissionType")
-
-
-def encode_acl(acl: acls.AclBinding) -> bytes:
-    """Encode an ACL with the names of Kafka's AccessControlEntryRecord."""
-    return znodes.encode(dict(zip(_FIELDS, acl, strict=True)))
-
-
-def decode_acl(data: bytes) -> acls.AclBinding:
-    """Decode what ``encode_acl`` has encoded."""
-    record = znodes.decode(data)
-    return acls.AclBinding(*(record[field] for field in _FIELDS))

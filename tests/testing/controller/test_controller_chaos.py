@@ -158,7 +158,7 @@ class ControllerMachine(RuleBasedStateMachine):
         assert sorted(controller.context.all_topics) == names
         assert len([broker for broker in self.cluster.alive_brokers() if broker.controller.is_active]) == 1
         for name in names:
-            stored = znodes.decode_topic(self.cluster.coordination.get_data(znodes.topic_path(name))[0])
+            stored, _ = self.cluster.coordination.get_data(znodes.topic_path(name))
             assert stored == controller.context.topic_assignment(name)
             for index, assignment in stored.partitions.items():
                 self.judge_partition(TopicPartition(name, index), assignment)
@@ -168,8 +168,9 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def judge_partition(self, topic_partition: TopicPartition, assignment: znodes.ReplicaAssignment) -> None:
         service = self.cluster.coordination
-        data, stat = service.get_data(znodes.topic_partition_state_path(topic_partition))
-        state = znodes.decode_partition_state(data, stat.version).leader_and_isr
+        stored, stat = service.get_data(znodes.topic_partition_state_path(topic_partition))
+        state = stored.leader_and_isr
+        assert state.partition_epoch == stat.version
         assert self.harness.controller.context.leadership[topic_partition].leader_and_isr == state
         assert not assignment.is_being_reassigned, f"{topic_partition} still moves: {assignment}, {state}"
         assert state.leader in state.isr, f"{topic_partition}: {state}"

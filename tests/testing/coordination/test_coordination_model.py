@@ -105,7 +105,7 @@ class CoordinationMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
-        self.service = CoordinationService(self.loop, "cluster")
+        self.service = CoordinationService(self.loop)
         self.service.create(ROOT)
         self.model = Model()
         self.watching: dict[tuple[int, str, str], bool] = {}  # (owner, kind, path) -> should have fired

@@ -36,7 +36,7 @@ class Service:
     def __init__(self) -> None:
         self.clock = MockClock()
         self.loop = EventLoop(self.clock)
-        self.service = CoordinationService(self.loop, "cluster")
+        self.service = CoordinationService(self.loop)
         self.events: list[tuple[str, WatchedEvent]] = []
         self.expired: list[str] = []
 

@@ -15,7 +15,7 @@ from pykclient.testing import broker_context
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination.coordination_service import ConnectionLossError, NoNodeError
-from pykclient.testing.coordination.znodes import encode_config, topic_config_path
+from pykclient.testing.coordination.znodes import topic_config_path
 from pykclient.testing.event_loop import EventLoop, TimerHandle
 from pykclient.testing.log.broker_disk import BrokerDisk
 from pykclient.testing.log.log_manager import LogManager
@@ -36,12 +36,12 @@ class Coordination:
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] | None = {}
 
-    def get_data(self, path: str) -> tuple[bytes, None]:
+    def get_data(self, path: str) -> tuple[dict[str, str], None]:
         if self.settings is None:
             raise ConnectionLossError(path)
         for topic, config in self.settings.items():
             if path == topic_config_path(topic):
-                return encode_config(config), None
+                return config, None
         raise NoNodeError(path)
 
 

@@ -213,7 +213,7 @@ class ConfigManager:
         for change in changes:
             if change not in self._seen_changes:
                 self._seen_changes.add(change)
-                entity = znodes.decode_config_change(coordination.get_data(f"{znodes.CONFIG_CHANGES}/{change}")[0])
+                entity, _ = coordination.get_data(f"{znodes.CONFIG_CHANGES}/{change}")
                 kind, _, name = entity.partition("/")
                 if kind == "topics":
                     self._apply(name)

@@ -156,7 +156,7 @@ class ControllerContext:
         return self.topic_ids.get(topic, ZERO_UUID)
 
     def topic_assignment(self, topic: str) -> TopicAssignment:
-        return TopicAssignment(self.topic_id(topic), self.assignments[topic])
+        return TopicAssignment(self.topic_id(topic), dict(self.assignments[topic]))
 
     def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
         """Return the assignment of a partition, empty if it is unknown."""

@@ -525,4 +525,4 @@ class KafkaController:
             raise errors.BrokerIdNotRegisteredError
         if epoch != broker_epoch:
             raise errors.StaleBrokerEpochError
-        return self.store.allocate_producer_ids(broker_id)
+        return self.store.allocate_producer_ids()

@@ -6,7 +6,7 @@ Java: ZooKeeperClient, KafkaZkClient.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pykclient.errors import ControllerMovedError, TopicExistsError
 from pykclient.testing.broker_context import BrokerContext
@@ -197,13 +197,13 @@ class CoordinationClient:
     # --- calls -----------------------------------------------------------------------------------------------------
 
     def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+        self, path: str, data: Any = None, *, ephemeral: bool = False, sequential: bool = False
     ) -> tuple[str, Stat]:
         """See ``CoordinationService.create``."""
         session = self._ensure_session()
         return self._service.create(path, data, session=session, ephemeral=ephemeral, sequential=sequential)
 
-    def set_data(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+    def set_data(self, path: str, data: Any, version: int = ANY_VERSION) -> Stat:
         return self._service.set_data(path, data, version, session=self._ensure_session())
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
@@ -212,7 +212,7 @@ class CoordinationClient:
     def multi(self, operations: Sequence[Operation]) -> list[str | None]:
         return self._service.multi(operations, self._ensure_session())
 
-    def get_data(self, path: str) -> tuple[bytes, Stat]:
+    def get_data(self, path: str) -> tuple[Any, Stat]:
         session = self._ensure_session()
         return self._service.get_data(path, session if path in self._node_handlers else None)
 
@@ -244,25 +244,29 @@ class KafkaCoordinationClient:
     def __init__(self, client: CoordinationClient) -> None:
         self.client = client
 
+    def _value(self, path: str) -> Any:
+        """Return the value in a node, None if it does not exist."""
+        try:
+            return self.client.get_data(path)[0]
+        except NoNodeError:
+            return None
+
     # --- brokers and their controller ------------------------------------------------------------------------------
 
     def register_broker(self, node: Node) -> int:
         """Create the broker's ephemeral node; return the broker's epoch."""
-        return self.client.create(znodes.broker_id_path(node.id), znodes.encode_broker(node), ephemeral=True)[1].czxid
+        return self.client.create(znodes.broker_id_path(node.id), node, ephemeral=True)[1].czxid
 
     def all_broker_and_epochs(self) -> dict[int, tuple[Node, int]]:
         brokers = {}
         for name in self.client.get_children(znodes.BROKER_IDS):
-            broker_id = int(name)
-            data, stat = self.client.get_data(znodes.broker_id_path(broker_id))
-            brokers[broker_id] = znodes.decode_broker(broker_id, data), stat.czxid
+            node, stat = self.client.get_data(f"{znodes.BROKER_IDS}/{name}")
+            brokers[node.id] = node, stat.czxid
         return brokers
 
     def controller_id(self) -> int | None:
-        try:
-            return znodes.decode_controller(self.client.get_data(znodes.CONTROLLER)[0])
-        except NoNodeError:
-            return None
+        found: int | None = self._value(znodes.CONTROLLER)
+        return found
 
     def register_controller_and_increment_controller_epoch(self, broker_id: int) -> tuple[int, int]:
         """Become the controller; return its epoch and the version of the epoch's node.
@@ -271,14 +275,14 @@ class KafkaCoordinationClient:
             ControllerMovedError: another broker was faster.
         """
         if self.client.exists(znodes.CONTROLLER_EPOCH) is None:
-            self.client.create(znodes.CONTROLLER_EPOCH, b"0")
-        data, stat = self.client.get_data(znodes.CONTROLLER_EPOCH)
-        epoch = int(data) + 1
+            self.client.create(znodes.CONTROLLER_EPOCH, 0)
+        epoch, stat = self.client.get_data(znodes.CONTROLLER_EPOCH)
+        epoch += 1
         try:
             self.client.multi(
                 [
-                    Create(znodes.CONTROLLER, znodes.encode_controller(broker_id), ephemeral=True),
-                    SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
+                    Create(znodes.CONTROLLER, broker_id, ephemeral=True),
+                    SetData(znodes.CONTROLLER_EPOCH, epoch, stat.version),
                 ]
             )
         except (NodeExistsError, BadVersionError) as error:
@@ -310,10 +314,8 @@ class KafkaCoordinationClient:
         return self.client.exists(znodes.topic_path(topic)) is not None
 
     def topic_assignment(self, topic: str) -> TopicAssignment | None:
-        try:
-            return znodes.decode_topic(self.client.get_data(znodes.topic_path(topic))[0])
-        except NoNodeError:
-            return None
+        found: TopicAssignment | None = self._value(znodes.topic_path(topic))
+        return found
 
     def create_topic(self, topic: str, assignment: TopicAssignment, config: dict[str, str]) -> None:
         """Create a topic.
@@ -321,20 +323,17 @@ class KafkaCoordinationClient:
         Raises:
             TopicExistsError: the topic exists.
         """
-        operations: list[Operation] = [Create(znodes.topic_path(topic), znodes.encode_topic(assignment))]
+        operations: list[Operation] = [Create(znodes.topic_path(topic), assignment)]
         path = znodes.topic_config_path(topic)
         # If the controller died while it deleted a topic of this name, the old configuration may still exist.
-        if self.client.exists(path) is None:
-            operations.insert(0, Create(path, znodes.encode_config(config)))
-        else:
-            operations.insert(0, SetData(path, znodes.encode_config(config)))
+        operations.insert(0, (Create if self.client.exists(path) is None else SetData)(path, config))
         try:
             self.client.multi(operations)
         except NodeExistsError:
             raise TopicExistsError(f"Topic '{topic}' already exists.") from None
 
     def set_topic_assignment(self, topic: str, assignment: TopicAssignment, epoch_version: int | None = None) -> None:
-        operation = SetData(znodes.topic_path(topic), znodes.encode_topic(assignment))
+        operation = SetData(znodes.topic_path(topic), assignment)
         if epoch_version is None:
             self.client.multi([operation])
         else:
@@ -344,14 +343,8 @@ class KafkaCoordinationClient:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LeaderIsrAndControllerEpoch]:
         """Return the states of partitions that have one."""
-        states = {}
-        for topic_partition in partitions:
-            try:
-                data, stat = self.client.get_data(znodes.topic_partition_state_path(topic_partition))
-            except NoNodeError:
-                continue
-            states[topic_partition] = znodes.decode_partition_state(data, stat.version)
-        return states
+        found = {tp: self._value(znodes.topic_partition_state_path(tp)) for tp in partitions}
+        return {tp: state for tp, state in found.items() if state is not None}
 
     def create_partition_states(
         self, states: Mapping[TopicPartition, LeaderIsrAndControllerEpoch], epoch_version: int
@@ -364,8 +357,7 @@ class KafkaCoordinationClient:
                 znodes.topic_partition_path(topic_partition),
             )
             operations: list[Operation] = [Create(path) for path in parents if self.client.exists(path) is None]
-            data = znodes.encode_partition_state(state.leader_and_isr, state.controller_epoch)
-            operations.append(Create(znodes.topic_partition_state_path(topic_partition), data))
+            operations.append(Create(znodes.topic_partition_state_path(topic_partition), state))
             try:
                 self._fenced(operations, epoch_version)
             except (NodeExistsError, NoNodeError):
@@ -383,14 +375,15 @@ class KafkaCoordinationClient:
         """
         updated, refused = {}, []
         for topic_partition, state in states.items():
-            data = znodes.encode_partition_state(state, controller_epoch)
+            new = state._replace(partition_epoch=state.partition_epoch + 1)
+            data = LeaderIsrAndControllerEpoch(new, controller_epoch)
             path = znodes.topic_partition_state_path(topic_partition)
             try:
                 self._fenced([SetData(path, data, state.partition_epoch)], epoch_version)
             except (BadVersionError, NoNodeError):
                 refused.append(topic_partition)
             else:
-                updated[topic_partition] = state._replace(partition_epoch=state.partition_epoch + 1)
+                updated[topic_partition] = new
         return updated, refused
 
     # --- deletion --------------------------------------------------------------------------------------------------
@@ -426,23 +419,18 @@ class KafkaCoordinationClient:
 
     def config(self, path: str) -> dict[str, str]:
         """Return the settings of a topic or broker, possibly none."""
-        try:
-            return znodes.decode_config(self.client.get_data(path)[0])
-        except NoNodeError:
-            return {}
+        return dict(self._value(path) or {})
 
     def topic_config(self, topic: str) -> dict[str, str]:
         return self.config(znodes.topic_config_path(topic))
 
     def set_config(self, path: str, config: dict[str, str]) -> None:
         """Write settings, and notify all brokers."""
-        data = znodes.encode_config(config)
         if self.client.exists(path) is None:
-            self.client.create(path, data)
+            self.client.create(path, config)
         else:
-            self.client.set_data(path, data)
-        change = znodes.encode_config_change(path.removeprefix("/config/"))
-        self.client.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
+            self.client.set_data(path, config)
+        self.client.create(znodes.CONFIG_CHANGE_PREFIX, path.removeprefix("/config/"), sequential=True)
         changes = self.client.get_children(znodes.CONFIG_CHANGES)
         if len(changes) > MAX_CONFIG_CHANGES:
             # A broker that misses these reads all settings when it returns.
@@ -450,10 +438,9 @@ class KafkaCoordinationClient:
 
     # --- producer ids ----------------------------------------------------------------------------------------------
 
-    def allocate_producer_ids(self, broker_id: int) -> tuple[int, int]:
+    def allocate_producer_ids(self) -> tuple[int, int]:
         """Return the first id of a new block of producer ids, and the block's length."""
-        data, stat = self.client.get_data(znodes.PRODUCER_ID_BLOCK)
-        first = znodes.decode_producer_id_block_end(data) + 1 if data else 0
-        block = znodes.encode_producer_id_block(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
-        self.client.set_data(znodes.PRODUCER_ID_BLOCK, block, stat.version)
+        next_id, stat = self.client.get_data(znodes.PRODUCER_ID_BLOCK)
+        first = next_id or 0
+        self.client.set_data(znodes.PRODUCER_ID_BLOCK, first + PRODUCER_ID_BLOCK_SIZE, stat.version)
         return first, PRODUCER_ID_BLOCK_SIZE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pykclient.errors import IllegalArgumentError, KafkaError
 from pykclient.testing.coordination import znodes
@@ -75,7 +75,7 @@ class Create(NamedTuple):
     """In ``multi``: create a node. ``sequential`` appends ten digits that count up under one parent."""
 
     path: str
-    data: bytes = b""
+    data: Any = None
     ephemeral: bool = False
     sequential: bool = False
 
@@ -84,7 +84,7 @@ class SetData(NamedTuple):
     """In ``multi``: write a node's data."""
 
     path: str
-    data: bytes
+    data: Any
     version: int = ANY_VERSION
 
 
@@ -107,7 +107,7 @@ Operation = Create | SetData | Delete | Check
 
 @dataclass(slots=True)
 class _Node:
-    data: bytes
+    data: Any
     czxid: int
     owner: int  # the session of an ephemeral node, otherwise 0
     version: int = 0
@@ -141,22 +141,23 @@ class Session:
 class CoordinationService:
     """A store in which every call is atomic and sees all previous writes. It outlives all brokers.
 
+    Nodes hold values that nobody changes.
+
     A reading call sets a watch. The watch fires once, and its event is delivered through the loop, after the call that
     caused it. Thread: loop.
     """
 
-    def __init__(self, loop: EventLoop, cluster_id: str) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._zxid = 0
         self._next_session_id = 1
-        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
+        self._nodes: dict[str, _Node] = {"/": _Node(None, 0, 0)}
         self._sessions: dict[int, Session] = {}
         # Insertion order is the order in which watches were set, and in which they fire.
         self._data_watches: dict[str, dict[int, None]] = {}  # also for nodes that do not exist yet
         self._child_watches: dict[str, dict[int, None]] = {}
         for path in znodes.PERSISTENT_PATHS:
             self.create(path)
-        self.create(znodes.CLUSTER_ID, znodes.encode({"version": "1", "id": cluster_id}))
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class CoordinationService:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def get_data(self, path: str, watcher: Session | None = None) -> tuple[bytes, Stat]:
+    def get_data(self, path: str, watcher: Session | None = None) -> tuple[Any, Stat]:
         """Return a node's data and state, and set a watch if there is a ``watcher``.
 
         Raises:
@@ -255,7 +256,7 @@ class CoordinationService:
     def create(
         self,
         path: str,
-        data: bytes = b"",
+        data: Any = None,
         *,
         session: Session | None = None,
         ephemeral: bool = False,
@@ -273,7 +274,7 @@ class CoordinationService:
             raise NoNodeError(path)
         return made, self._nodes[made].stat()
 
-    def set_data(self, path: str, data: bytes, version: int = ANY_VERSION, *, session: Session | None = None) -> Stat:
+    def set_data(self, path: str, data: Any, version: int = ANY_VERSION, *, session: Session | None = None) -> Stat:
         """Write a node's data; return its new state.
 
         Raises:

@@ -1,13 +1,12 @@
-"""The nodes of a cluster in the coordination service, and what brokers read of their JSON contents (Java: ZkData)."""
+"""The nodes of a cluster in the coordination service, and the values in them (Java: ZkData)."""
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Any, Final, NamedTuple
+from base64 import urlsafe_b64encode
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from pykclient.types import Node, TopicPartition
+from pykclient.types import TopicPartition
 
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"
@@ -19,7 +18,6 @@ CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
-CLUSTER_ID: Final = "/cluster/id"
 ACLS: Final = "/kafka-acl"
 ACL_PREFIX: Final = "/kafka-acl/acl_"
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
@@ -35,7 +33,6 @@ PERSISTENT_PATHS: Final = (
     CONFIG_CHANGES,
     "/admin",
     DELETE_TOPICS,
-    "/cluster",
     PRODUCER_ID_BLOCK,
     ACLS,
     "/delegation_token",
@@ -89,22 +86,9 @@ def delegation_token_path(token_id: str) -> str:
     return f"{DELEGATION_TOKENS}/{token_id}"
 
 
-def encode(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> dict[str, Any]:
-    decoded: dict[str, Any] = json.loads(data)
-    return decoded
-
-
 def uuid_to_string(uuid: UUID) -> str:
     """Return a topic id as Kafka writes it: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
-
-
-def uuid_from_string(text: str) -> UUID:
-    return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 class LeaderAndIsr(NamedTuple):
@@ -184,96 +168,3 @@ class TopicAssignment(NamedTuple):
 
     topic_id: UUID
     partitions: dict[int, ReplicaAssignment]
-
-
-def encode_broker(node: Node) -> bytes:
-    return encode({"host": node.host, "port": node.port, "rack": node.rack})
-
-
-def decode_broker(broker_id: int, data: bytes) -> Node:
-    broker = decode(data)
-    return Node(broker_id, broker["host"], broker["port"], broker["rack"])
-
-
-def encode_controller(broker_id: int) -> bytes:
-    return encode({"brokerid": broker_id})
-
-
-def decode_controller(data: bytes) -> int:
-    return int(decode(data)["brokerid"])
-
-
-def encode_topic(assignment: TopicAssignment) -> bytes:
-    partitions = assignment.partitions.items()
-    return encode(
-        {
-            "version": 3,
-            "topic_id": uuid_to_string(assignment.topic_id),
-            "partitions": {str(partition): replicas.replicas for partition, replicas in partitions},
-            "adding_replicas": {str(p): r.adding_replicas for p, r in partitions if r.adding_replicas},
-            "removing_replicas": {str(p): r.removing_replicas for p, r in partitions if r.removing_replicas},
-        }
-    )
-
-
-def decode_topic(data: bytes) -> TopicAssignment:
-    topic = decode(data)
-    adding, removing = topic["adding_replicas"], topic["removing_replicas"]
-    return TopicAssignment(
-        uuid_from_string(topic["topic_id"]),
-        {
-            int(partition): ReplicaAssignment(
-                tuple(replicas), tuple(adding.get(partition, ())), tuple(removing.get(partition, ()))
-            )
-            for partition, replicas in topic["partitions"].items()
-        },
-    )
-
-
-def encode_partition_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
-    return encode(
-        {
-            "version": 1,
-            "controller_epoch": controller_epoch,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-            "leader_recovery_state": state.leader_recovery_state,
-        }
-    )
-
-
-def decode_partition_state(data: bytes, version: int) -> LeaderIsrAndControllerEpoch:
-    """Decode a partition's state; ``version`` is the node's version."""
-    state = decode(data)
-    leader_and_isr = LeaderAndIsr(
-        state["leader"], state["leader_epoch"], tuple(state["isr"]), state["leader_recovery_state"], version
-    )
-    return LeaderIsrAndControllerEpoch(leader_and_isr, state["controller_epoch"])
-
-
-def encode_config(config: dict[str, str]) -> bytes:
-    return encode({"version": 1, "config": config})
-
-
-def decode_config(data: bytes) -> dict[str, str]:
-    config: dict[str, str] = decode(data)["config"]
-    return config
-
-
-def encode_config_change(entity_path: str) -> bytes:
-    """Encode a notification; ``entity_path`` is, for example, ``topics/orders``."""
-    return encode({"version": 2, "entity_path": entity_path})
-
-
-def decode_config_change(data: bytes) -> str:
-    return str(decode(data)["entity_path"])
-
-
-def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
-    return encode({"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)})
-
-
-def decode_producer_id_block_end(data: bytes) -> int:
-    """Return the last producer id that was ever allocated."""
-    return int(decode(data)["block_end"])
