@@ -17,7 +17,7 @@ from pykclient.protocol.messages.stop_replica import StopReplicaRequest, StopRep
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from pykclient.testing.broker_context import BrokerContext
 from pykclient.testing.controller.controller_context import ControllerContext
-from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from pykclient.testing.coordination.znodes import LEADER_DURING_DELETE
 from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
 from pykclient.types import Node, TopicPartition
 
@@ -169,22 +169,18 @@ class ControllerBrokerRequestBatch:
     # --- gathering -------------------------------------------------------------------------------------------------
 
     def add_leader_and_isr_request_for_brokers(
-        self,
-        broker_ids: Iterable[int],
-        topic_partition: TopicPartition,
-        info: LeaderIsrAndControllerEpoch,
-        assignment: ReplicaAssignment,
-        is_new: bool,
+        self, broker_ids: Iterable[int], topic_partition: TopicPartition, is_new: bool
     ) -> None:
         """Make these brokers leader or followers, and inform all brokers."""
-        state = info.leader_and_isr
+        state, controller_epoch = self._context.leadership[topic_partition]
+        assignment = self._context.assignment(topic_partition)
         for id in broker_ids:
             states = self._leader_and_isr.setdefault(id, {})
             previous = states.get(topic_partition)
             states[topic_partition] = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
                 topic_name=topic_partition.topic,
                 partition_index=topic_partition.partition,
-                controller_epoch=info.controller_epoch,
+                controller_epoch=controller_epoch,
                 leader=state.leader,
                 leader_epoch=state.leader_epoch,
                 isr=state.isr,

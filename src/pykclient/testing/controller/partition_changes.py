@@ -250,14 +250,20 @@ class PartitionReassigner(ControllerPart):
         adding = [PartitionAndReplica(topic_partition, id) for id in assignment.adding_replicas]
         machine = self._replica_state_machine
         if not self._is_complete(topic_partition, assignment):
-            self._update_leader_epoch_and_send_request(topic_partition, assignment)
+            self._update_leader_epoch_and_send_request(topic_partition)
             fresh = [r for r in adding if context.replica_state(r) == ReplicaState.NON_EXISTENT]
             machine.handle_state_changes(fresh, ReplicaState.NEW)
             return
         machine.handle_state_changes(adding, ReplicaState.ONLINE)
         completed = ReplicaAssignment(assignment.target_replicas)
         context.put_assignment(topic_partition, completed)
-        self._move_leader_if_required(topic_partition, completed)
+        leader = context.leader(topic_partition)
+        if leader in completed.replicas and context.is_replica_online(leader, topic_partition):
+            self._update_leader_epoch_and_send_request(topic_partition)
+        else:
+            self._partition_state_machine.handle_state_changes(
+                [topic_partition], PartitionState.ONLINE, leader_for_reassign
+            )
         self._stop_removed_replicas(topic_partition, assignment.removing_replicas)
         self._write(topic_partition, completed)
         context.partitions_being_reassigned.pop(topic_partition, None)
@@ -279,18 +285,7 @@ class PartitionReassigner(ControllerPart):
         topic = topic_partition.topic
         self._store.set_topic_assignment(topic, self._context.topic_assignment(topic), self._context.epoch_version)
 
-    def _move_leader_if_required(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        leader = self._context.leader(topic_partition)
-        if leader in assignment.replicas and self._context.is_replica_online(leader, topic_partition):
-            self._update_leader_epoch_and_send_request(topic_partition, assignment)
-        else:
-            self._partition_state_machine.handle_state_changes(
-                [topic_partition], PartitionState.ONLINE, leader_for_reassign
-            )
-
-    def _update_leader_epoch_and_send_request(
-        self, topic_partition: TopicPartition, assignment: ReplicaAssignment
-    ) -> None:
+    def _update_leader_epoch_and_send_request(self, topic_partition: TopicPartition) -> None:
         """Start a new epoch of the same leader, so that all replicas accept the new assignment."""
         context = self._context
         info = context.leadership.get(topic_partition)
@@ -300,13 +295,11 @@ class PartitionReassigner(ControllerPart):
         updated, _ = self._store.update_leader_and_isr({topic_partition: state}, context.epoch, context.epoch_version)
         if topic_partition not in updated:
             return
-        info = context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(
-            updated[topic_partition], context.epoch
-        )
-        batch = self._request_batch
+        context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(updated[topic_partition], context.epoch)
+        batch, assignment = self._request_batch, context.assignment(topic_partition)
         with batch.batch():
             for replicas, is_new in ((assignment.origin_replicas, False), (assignment.adding_replicas, True)):
-                batch.add_leader_and_isr_request_for_brokers(replicas, topic_partition, info, assignment, is_new)
+                batch.add_leader_and_isr_request_for_brokers(replicas, topic_partition, is_new)
 
     def _stop_removed_replicas(self, topic_partition: TopicPartition, ids: Sequence[int]) -> None:
         removed = [PartitionAndReplica(topic_partition, id) for id in ids]

@@ -25,6 +25,7 @@ from pykclient.testing.coordination.coordination_client import KafkaCoordination
 from pykclient.testing.coordination.znodes import (
     NO_LEADER,
     RECOVERED,
+    RECOVERING,
     LeaderAndIsr,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
@@ -79,7 +80,9 @@ def leader_for_offline(unclean: Callable[[str], bool]) -> ElectionStrategy:
         if leader is not None:
             return ElectionResult(state.new_leader_and_isr(leader, in_sync), live)
         if live and not in_sync and unclean(topic_partition.topic):
-            return ElectionResult(state.new_recovering_leader_and_isr(live[0], live[:1]), live)
+            # Records that only others had are lost (KIP-704).
+            recovering = state.new_leader_and_isr(live[0], live[:1])._replace(leader_recovery_state=RECOVERING)
+            return ElectionResult(recovering, live)
         return ElectionResult(None, live)
 
     return elect
@@ -237,7 +240,7 @@ class PartitionStateMachine(ControllerPart):
                 continue
             context.leadership[topic_partition] = info
             self._request_batch.add_leader_and_isr_request_for_brokers(
-                info.leader_and_isr.isr, topic_partition, info, context.assignment(topic_partition), is_new=True
+                info.leader_and_isr.isr, topic_partition, is_new=True
             )
             context.move_partition(topic_partition, PartitionState.ONLINE)
             outcomes[topic_partition] = info.leader_and_isr
@@ -269,10 +272,9 @@ class PartitionStateMachine(ControllerPart):
         # whole.
         updated, _ = self._store.update_leader_and_isr(elected, context.epoch, context.epoch_version)
         for topic_partition, state in updated.items():
-            info = LeaderIsrAndControllerEpoch(state, context.epoch)
-            context.leadership[topic_partition] = info
+            context.leadership[topic_partition] = LeaderIsrAndControllerEpoch(state, context.epoch)
             self._request_batch.add_leader_and_isr_request_for_brokers(
-                recipients[topic_partition], topic_partition, info, context.assignment(topic_partition), is_new=False
+                recipients[topic_partition], topic_partition, is_new=False
             )
             context.move_partition(topic_partition, PartitionState.ONLINE)
             outcomes[topic_partition] = state
@@ -336,11 +338,10 @@ class ReplicaStateMachine(ControllerPart):
         topic_partition, id = replica
         current = context.replica_state(replica)
         context.move_replica(replica, target)
-        info = context.leadership.get(topic_partition)
         if target == ReplicaState.NEW or (target == ReplicaState.ONLINE and current != ReplicaState.NEW):
-            if info is not None:
+            if topic_partition in context.leadership:
                 self._request_batch.add_leader_and_isr_request_for_brokers(
-                    (id,), topic_partition, info, context.assignment(topic_partition), target == ReplicaState.NEW
+                    (id,), topic_partition, target == ReplicaState.NEW
                 )
         elif target == ReplicaState.DELETION_STARTED:
             self._request_batch.add_stop_replica_request(id, topic_partition, delete_partition=True)
@@ -378,14 +379,13 @@ class ReplicaStateMachine(ControllerPart):
         updated, _ = self._store.update_leader_and_isr(shrunk, context.epoch, context.epoch_version)
         for topic_partition, current in states.items():
             changed = updated.get(topic_partition)
-            info = current if changed is None else LeaderIsrAndControllerEpoch(changed, context.epoch)
-            context.leadership[topic_partition] = info
+            context.leadership[topic_partition] = (
+                current if changed is None else LeaderIsrAndControllerEpoch(changed, context.epoch)
+            )
             if context.is_topic_queued_up_for_deletion(topic_partition.topic):
                 continue
             recipients = [other for other in context.replicas(topic_partition) if other != id]
-            self._request_batch.add_leader_and_isr_request_for_brokers(
-                recipients, topic_partition, info, context.assignment(topic_partition), is_new=False
-            )
+            self._request_batch.add_leader_and_isr_request_for_brokers(recipients, topic_partition, is_new=False)
         for replica in replicas:
             if replica.topic_partition not in states:
                 self._request_batch.add_update_metadata_request_for_brokers(all_brokers, (replica.topic_partition,))

@@ -109,12 +109,6 @@ class LeaderAndIsr(NamedTuple):
     def new_leader_and_isr(self, leader: int, isr: tuple[int, ...]) -> LeaderAndIsr:
         return self._replace(leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1)
 
-    def new_recovering_leader_and_isr(self, leader: int, isr: tuple[int, ...]) -> LeaderAndIsr:
-        """Return the state for a leader that was not in sync: records that only others had are lost (KIP-704)."""
-        return self._replace(
-            leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1, leader_recovery_state=RECOVERING
-        )
-
     def new_epoch(self) -> LeaderAndIsr:
         return self._replace(leader_epoch=self.leader_epoch + 1)
 
