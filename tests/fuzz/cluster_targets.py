@@ -36,7 +36,7 @@ from pykclient.testing.handlers import handler
 from pykclient.testing.request_channel import Request
 from pykclient.testing.server.kafka_apis import LocalRequest
 from pykclient.testing.simulation.hub import VirtualClock
-from pykclient.testing.transaction import transaction_state_manager
+from pykclient.testing.transaction import transaction_metadata
 from pykclient.types import TopicPartition
 from tests.consumer.assignors.groups import Group
 from tests.fuzz.protocol_targets import outcome
@@ -118,7 +118,7 @@ def run_coordinator_records(data: bytes) -> None:
     transactions: dict[str, Any] = {}
     for each in MemoryRecords(batch).batches():
         for record in each.records():
-            for apply in (groups.apply, partial(transaction_state_manager._apply, transactions)):
+            for apply in (groups.apply, partial(transaction_metadata._apply, transactions)):
                 refusals = CorruptRecordError, RemoteProtocolError, UnsupportedVersionError
                 outcome(partial(apply, each, record), *refusals)
     for group in (*groups.groups.values(), *transactions.values()):

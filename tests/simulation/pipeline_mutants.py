@@ -14,7 +14,7 @@ _SECONDS = 900
 
 _COORDINATOR = "testing/transaction/transaction_coordinator"
 _METADATA = "testing/transaction/transaction_metadata"
-_STATES = "testing/transaction/transaction_state_manager"
+_STATES = "testing/transaction/transaction_metadata"
 _MARKERS = "testing/transaction/transaction_marker_channel_manager"
 _ENTRY = "testing/log/producer_state_manager"
 
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator forgets the partitions of transactions",
-        "testing/transaction/transaction_state_manager",
+        "testing/transaction/transaction_metadata",
         "            for topic in read.transaction_partitions or ()\n",
         "            for topic in ()\n",
     ),
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator begins with epoch 0 of a producer",
-        "testing/transaction/transaction_state_manager",
+        "testing/transaction/transaction_metadata",
         "        producer_epoch=read.producer_epoch,\n",
         "        producer_epoch=0,\n",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.testing.coordinator_log import partition_for
-from pykclient.testing.transaction import transaction_state_manager as transaction_log
+from pykclient.testing.transaction import transaction_metadata as transaction_log
 from pykclient.testing.transaction.transaction_metadata import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from pykclient.types import TopicPartition
 from tests.support.any_kafka import AnyKafka

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykclient.errors import IllegalStateError, ProducerFencedError, UnsupportedVersionError, check_move
-from pykclient.testing.transaction import transaction_state_manager as transaction_log
+from pykclient.testing.transaction import transaction_metadata as transaction_log
 from pykclient.testing.transaction.transaction_metadata import (
     BY_ID,
     COMPLETE_ABORT,

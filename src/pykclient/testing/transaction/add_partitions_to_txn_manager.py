@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -172,23 +172,15 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
             else:
                 then({tp: code for tp, code in codes.items() if code}, tokens)
 
-        self.add_or_verify_transaction(transactional_id, producer, tuple(tokens), operation, answered)
+        self._ask(_Question(transactional_id, producer, tuple(tokens), operation, answered))
 
     # --- requests
 
-    def add_or_verify_transaction(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        topic_partitions: Collection[TopicPartition],
-        operation: TransactionSupportedOperation,
-        respond: ErrorsCallback,
-    ) -> None:
-        """Ask the transaction's coordinator, and call ``respond`` with its answer."""
+    def _ask(self, question: _Question) -> None:
+        """Ask the transaction's coordinator."""
         if not self._running:
             self.startup()
-        question = _Question(transactional_id, producer, tuple(topic_partitions), operation, respond)
-        stored_in = self._transaction_coordinator.storage.topic_partition_for(transactional_id)
+        stored_in = self._transaction_coordinator.storage.topic_partition_for(question.transactional_id)
         node = self._metadata_cache.snapshot.leader(stored_in)
         if node is None:
             question.fail(errors.CoordinatorNotAvailableError)

@@ -25,11 +25,12 @@ from pykclient.testing.transaction.transaction_metadata import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
+    ErrorCallback,
     TransactionMetadata,
+    TransactionStateManager,
     bumps_epoch,
     is_epoch_exhausted,
 )
-from pykclient.testing.transaction.transaction_state_manager import ErrorCallback, TransactionStateManager
 from pykclient.types import TopicPartition
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

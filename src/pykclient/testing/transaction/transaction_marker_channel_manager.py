@@ -16,8 +16,8 @@ from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_COMMIT,
     PREPARE_COMMIT,
     TransactionMetadata,
+    TransactionStateManager,
 )
-from pykclient.testing.transaction.transaction_state_manager import TransactionStateManager
 from pykclient.topic_names import TRANSACTION_STATE_TOPIC_NAME
 from pykclient.types import Node, TopicPartition
 
