@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         "the markers of an abort commit",
         _MARKERS,
-        "                metadata.state is PREPARE_COMMIT,\n",
-        "                True,\n",
+        "transaction_result=metadata.state is PREPARE_COMMIT,\n",
+        "transaction_result=True,\n",
     ),
     Mutant(
         "a transaction that has timed out is committed",

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from pykclient import errors, topic_names
 from pykclient.errors import AuthenticationError
 from pykclient.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from pykclient.protocol.message import Message
+from pykclient.protocol.message import Message, Request as RequestMessage
 from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
@@ -104,7 +104,7 @@ class LoopWorker:
 
 
 class InterBrokerSendThread(LoopWorker):
-    """Sends the requests that ``generate_requests`` yields as soon as their nodes are ready, and reports each outcome.
+    """Sends requests as soon as their nodes are ready, and reports each outcome.
 
     It works when there is something to send and when the network has news. A request that is not sent in time, or
     whose node is unreachable, completes as disconnected. Thread: loop.
@@ -114,6 +114,8 @@ class InterBrokerSendThread(LoopWorker):
         super().__init__(broker)
         self._purpose = purpose
         self._request_timeout_ms = request_timeout_ms
+        self._is_closed = False
+        self._to_send: list[RequestAndCompletionHandler] = []
         #: Requests that wait for a connection, by node, in order.
         self._unsent: dict[Node, deque[ClientRequest]] = {}
         self._connecting: set[str] = set()  # ids of nodes that requests wait for, except those in backoff
@@ -127,13 +129,27 @@ class InterBrokerSendThread(LoopWorker):
 
     def shutdown(self) -> None:
         """Discard everything, without completing the requests in flight."""
+        self._is_closed = True
         if self._running:
             super().shutdown()
+            self._to_send.clear()
             self._network_client.close()
+
+    def send(self, node: Node, request: RequestMessage, handler: Callable[[ClientResponse], None]) -> None:
+        """Send a request to a node; ``handler`` gets the response, or learns that none will come. Not after the end."""
+        if self._is_closed:
+            return
+        if not self._running:
+            self.startup()
+        self._to_send.append(
+            RequestAndCompletionHandler(self._broker.loop.now_ms, node, RequestBuilder(request), handler)
+        )
+        self.wakeup()
 
     def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
         """Return the requests to send now."""
-        raise NotImplementedError
+        requests, self._to_send = self._to_send, []
+        return requests
 
     def do_work(self) -> None:
         """Do one round: send, receive, and time out requests."""

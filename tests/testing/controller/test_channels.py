@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from pykclient.errors import IllegalStateError
@@ -12,7 +10,7 @@ from pykclient.protocol.messages.allocate_producer_ids import AllocateProducerId
 from pykclient.protocol.messages.create_topics import CreateTopicsRequest
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.testing.broker import Broker
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread
 from pykclient.types import Node, TopicPartition
 from tests.testing.controller.harness import A_WHILE_MS, ClusterHarness
 
@@ -28,20 +26,11 @@ class Sender(InterBrokerSendThread):
     """A thread that sends the requests queued by the test."""
 
     def __init__(self, broker: Broker) -> None:
-        self.queue: list[RequestAndCompletionHandler] = []
         self.responses: list[ClientResponse] = []
         super().__init__(broker, "test", TIMEOUT_MS)
-        self.startup()
-
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        queued, self.queue = self.queue, []
-        return queued
 
     def ask(self, node: Node) -> None:
-        request = RequestBuilder(DescribeClusterRequest())
-        now_ms = self._broker.loop.now_ms
-        self.queue.append(RequestAndCompletionHandler(now_ms, node, request, self.responses.append))
-        self.wakeup()
+        self.send(node, DescribeClusterRequest(), self.responses.append)
 
 
 class TestInterBrokerSendThread:
@@ -56,6 +45,15 @@ class TestInterBrokerSendThread:
         to_two = [response.correlation_id for response in sender.responses if response.destination == "2"]
         assert to_two == sorted(to_two)
         assert not sender._unsent
+
+    def test_nothing_is_sent_after_the_end(self, cluster: ClusterHarness) -> None:
+        sender = Sender(cluster.broker(1))
+        sender.ask(cluster.cluster.nodes[2])
+        sender.shutdown()
+        sender.ask(cluster.cluster.nodes[2])
+        cluster.run_for()
+        assert sender.responses == []
+        assert not sender._running
 
     def test_unreachable_broker_is_reported_as_disconnected_at_once(self, cluster: ClusterHarness) -> None:
         cluster.cluster.kill_broker(3)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pykclient import errors
-from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientResponse
 from pykclient.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.testing.broker_context import BrokerContext
@@ -23,7 +23,7 @@ from pykclient.testing.group.group_metadata_manager import (
 )
 from pykclient.testing.group.group_records import SHARE_GROUP_RECORDS as RECORDS
 from pykclient.testing.group.modern_groups import LEAVE_EPOCH, SharedTopic, ShareGroup, ShareGroupMember
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, grouped
 from pykclient.testing.log.log_types import LATEST_TIMESTAMP
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.share.group_config import GroupConfigManager
@@ -43,16 +43,9 @@ class PartitionMetadataClient(InterBrokerSendThread):
     def __init__(self, broker: BrokerContext, metadata_cache: MetadataCache) -> None:
         super().__init__(broker, "partition-metadata", broker.config.get_int("request.timeout.ms"))
         self._metadata_cache = metadata_cache
-        self._queue: list[tuple[Node, list[TopicPartition], Callable[[Ends], None]]] = []
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        self._queue.clear()
 
     def list_latest_offsets(self, partitions: Iterable[TopicPartition], then: Callable[[Ends], None]) -> None:
         """Call ``then`` when all leaders have answered. Errors are not retried."""
-        if not self._running:
-            self.startup()
         found: dict[TopicPartition, tuple[int, int]] = {}
         by_leader: dict[Node, list[TopicPartition]] = {}
         snapshot = self._metadata_cache.snapshot
@@ -70,25 +63,16 @@ class PartitionMetadataClient(InterBrokerSendThread):
 
         gathered = Gathered(by_leader, answered)
         for leader, asked in by_leader.items():
-            self._queue.append((leader, asked, partial(gathered.add, leader)))
-        self.wakeup()
-
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        queue, self._queue = self._queue, []
-        for node, partitions, then in queue:
-            topics = grouped(
+            by_topic = grouped(
                 (topic, ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP))
-                for topic, number in partitions
+                for topic, number in asked
             )
-            request = ListOffsetsRequest(
-                replica_id=_CONSUMER,
-                topics=[
-                    ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked) for topic, asked in topics.items()
-                ],
-            )
-            yield RequestAndCompletionHandler(
-                self._broker.loop.now_ms, node, RequestBuilder(request), partial(self._on_response, partitions, then)
-            )
+            topics = [
+                ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=numbers)
+                for topic, numbers in by_topic.items()
+            ]
+            request = ListOffsetsRequest(replica_id=_CONSUMER, topics=topics)
+            self.send(leader, request, partial(self._on_response, asked, partial(gathered.add, leader)))
 
     @staticmethod
     def _on_response(partitions: list[TopicPartition], then: Callable[[Ends], None], response: ClientResponse) -> None:

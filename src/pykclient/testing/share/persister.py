@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pykclient import errors
-from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientResponse
 from pykclient.protocol.message import Request as RequestMessage
 from pykclient.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from pykclient.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
@@ -19,11 +20,7 @@ from pykclient.protocol.messages.read_share_group_state_summary import (
 )
 from pykclient.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.inter_broker_requests import (
-    AutoTopicCreationManager,
-    InterBrokerSendThread,
-    RequestAndCompletionHandler,
-)
+from pykclient.testing.inter_broker_requests import AutoTopicCreationManager, InterBrokerSendThread
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState, StateBatch, state_batches_of
 from pykclient.testing.share.share_coordinator import ShareCoordinator
@@ -103,12 +100,10 @@ class Persister(InterBrokerSendThread):
         self._auto_topic_creation = auto_topic_creation
         self._share_coordinator = share_coordinator
         self._by_key: dict[SharePartitionKey, deque[_Operation]] = {}
-        self._ready: list[_Operation] = []
 
     def shutdown(self) -> None:
         super().shutdown()
         self._by_key.clear()
-        self._ready.clear()
 
     # --- operations
 
@@ -151,8 +146,6 @@ class Persister(InterBrokerSendThread):
         self, key: SharePartitionKey, request: Any, topic_data: Any, fields: Mapping[str, Any], respond: StateCallback
     ) -> None:
         """Queue a request for one partition, whose data has these ``fields``."""
-        if not self._running:
-            self.startup()
         partition = request.PartitionData(partition=key.partition, **fields)
         topic = topic_data(topic_id=key.topic_id, partitions=[partition])
         message = request(group_id=key.group_id, topics=[topic])
@@ -163,24 +156,11 @@ class Persister(InterBrokerSendThread):
             self._send(operation)
 
     def _send(self, operation: _Operation) -> None:
-        self._ready.append(operation)
-        self.wakeup()
-
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        ready, self._ready = self._ready, []
-        for operation in ready:
-            node = self._coordinator(operation.key)
-            if node is None:
-                self._retry(
-                    operation, errors.CoordinatorNotAvailableError.code, "the share coordinator is not available"
-                )
-                continue
-            yield RequestAndCompletionHandler(
-                self._broker.loop.now_ms,
-                node,
-                RequestBuilder(operation.request),
-                lambda response, operation=operation: self._on_response(operation, response),  # type: ignore[misc]
-            )
+        node = self._coordinator(operation.key)
+        if node is None:
+            self._retry(operation, errors.CoordinatorNotAvailableError.code, "the share coordinator is not available")
+        else:
+            self.send(node, operation.request, partial(self._on_response, operation))
 
     def _coordinator(self, key: SharePartitionKey) -> Node | None:
         cache = self._metadata_cache

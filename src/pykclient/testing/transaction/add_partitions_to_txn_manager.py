@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
 from pykclient import errors
-from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientResponse
 from pykclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, grouped
 from pykclient.testing.log.log_types import ProducerIdAndEpoch
 from pykclient.testing.log.producer_state_manager import VerificationState
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.replica.replica_manager import ReplicaManager
 from pykclient.testing.transaction.transaction_coordinator import TransactionCoordinator
-from pykclient.types import Node, TopicPartition
+from pykclient.types import TopicPartition
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 
@@ -113,11 +113,6 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
         self._transaction_coordinator = transaction_coordinator
         self._retry_backoff_ms: int = broker.config["add.partitions.to.txn.retry.backoff.ms"]
         self._retry_timeout_ms: int = broker.config["add.partitions.to.txn.retry.backoff.max.ms"]
-        self._queues: dict[Node, list[_Question]] = {}
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        self._queues.clear()
 
     # --- appends
 
@@ -178,53 +173,29 @@ class AddPartitionsToTxnManager(InterBrokerSendThread):
 
     def _ask(self, question: _Question) -> None:
         """Ask the transaction's coordinator."""
-        if not self._running:
-            self.startup()
         stored_in = self._transaction_coordinator.storage.topic_partition_for(question.transactional_id)
         node = self._metadata_cache.snapshot.leader(stored_in)
         if node is None:
             question.fail(errors.CoordinatorNotAvailableError)
-            return
-        self._queues.setdefault(node, []).append(question)
-        self.wakeup()
-
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        now_ms = self._broker.loop.now_ms
-        queues, self._queues = self._queues, {}
-        for node, queue in queues.items():
-            # The response tells transactions by their ids, so a request has each of them once.
-            by_id: dict[str, _Question] = {}
-            rest = [
-                question for question in queue if by_id.setdefault(question.transactional_id, question) is not question
-            ]
-            if rest:
-                self._queues[node] = rest
-                self.wakeup()
-            request = AddPartitionsToTxnRequest(transactions=[question.to_request() for question in by_id.values()])
-            yield RequestAndCompletionHandler(
-                now_ms, node, RequestBuilder(request), partial(self._on_response, list(by_id.values()))
-            )
+        else:
+            request = AddPartitionsToTxnRequest(transactions=[question.to_request()])
+            self.send(node, request, partial(self._on_response, question))
 
     @staticmethod
-    def _on_response(questions: list[_Question], response: ClientResponse) -> None:
+    def _on_response(question: _Question, response: ClientResponse) -> None:
         body = response.response_body
         if not isinstance(body, AddPartitionsToTxnResponse) or body.error_code:
-            for question in questions:
-                question.fail(errors.NetworkError)
+            question.fail(errors.NetworkError)
             return
-        answers = {
-            result.transactional_id: {
-                TopicPartition(topic.name, one.partition_index): one.partition_error_code
-                for topic in result.topic_results
-                for one in topic.results_by_partition
-            }
+        codes = {
+            TopicPartition(topic.name, one.partition_index): one.partition_error_code
             for result in body.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
         }
-        for question in questions:
-            codes = answers.get(question.transactional_id, {})
-            question.respond(
-                {tp: question.error_code(codes.get(tp, errors.NetworkError.code)) for tp in question.topic_partitions}
-            )
+        question.respond(
+            {tp: question.error_code(codes.get(tp, errors.NetworkError.code)) for tp in question.topic_partitions}
+        )
 
 
 def append_error(

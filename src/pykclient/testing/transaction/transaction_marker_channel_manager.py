@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pykclient import errors
-from pykclient.network.client_request import ClientResponse, RequestBuilder
+from pykclient.network.client_request import ClientResponse
 from pykclient.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.inter_broker_requests import InterBrokerSendThread, RequestAndCompletionHandler, grouped
+from pykclient.testing.inter_broker_requests import InterBrokerSendThread, grouped
 from pykclient.testing.metadata_cache import MetadataCache
 from pykclient.testing.transaction.transaction_metadata import (
     COMPLETE_COMMIT,
@@ -53,28 +53,24 @@ class PendingCompleteTxn(NamedTuple):
     def transactional_id(self) -> str:
         return self.metadata.transactional_id
 
-
-class _Marker(NamedTuple):
-    """The marker of one transaction for some partitions with the same leader."""
-
-    txn: PendingCompleteTxn
-    producer_id: int
-    producer_epoch: int
-    committed: bool
-    transaction_version: int
-    topic_partitions: tuple[TopicPartition, ...]
-
-    def to_request(self) -> WriteTxnMarkersRequest.WritableTxnMarker:
-        return WriteTxnMarkersRequest.WritableTxnMarker(
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            transaction_result=self.committed,
-            coordinator_epoch=self.txn.coordinator_epoch,
-            transaction_version=self.transaction_version,
-            topics=[
-                WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
-                for topic, partitions in grouped(self.topic_partitions).items()
-            ],
+    def request(self, topic_partitions: Iterable[TopicPartition]) -> WriteTxnMarkersRequest:
+        """Return the request for the transaction's markers in some of its partitions."""
+        metadata, marker = self.metadata, WriteTxnMarkersRequest.WritableTxnMarker
+        topics = [
+            WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
+            for topic, partitions in grouped(topic_partitions).items()
+        ]
+        return WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=metadata.producer_id,
+                    producer_epoch=metadata.producer_epoch,
+                    transaction_result=metadata.state is PREPARE_COMMIT,
+                    coordinator_epoch=self.coordinator_epoch,
+                    transaction_version=metadata.client_transaction_version,
+                    topics=topics,
+                )
+            ]
         )
 
 
@@ -92,32 +88,19 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
         super().__init__(broker, "transaction-markers", broker.config["request.timeout.ms"])
         self._metadata_cache = metadata_cache
         self._states = states
-        self._queues: dict[Node, list[_Marker]] = {}
         self._pending: dict[str, PendingCompleteTxn] = {}
 
     def shutdown(self) -> None:
         super().shutdown()
-        self._queues.clear()
         self._pending.clear()
 
     def add_txn_markers_to_send(
         self, coordinator_epoch: int, metadata: TransactionMetadata, transit: TransactionMetadata
     ) -> None:
         """Send the markers of a decided transaction, then write ``transit``, its complete state."""
-        if not self._running:
-            self.startup()
         txn = PendingCompleteTxn(coordinator_epoch, metadata, transit)
         self._pending[metadata.transactional_id] = txn
-        self._route(
-            _Marker(
-                txn,
-                metadata.producer_id,
-                metadata.producer_epoch,
-                metadata.state is PREPARE_COMMIT,
-                metadata.client_transaction_version,
-                tuple(metadata.topic_partitions),
-            )
-        )
+        self._route(txn, tuple(metadata.topic_partitions))
 
     def remove_partition(self, partition: int) -> None:
         """Forget the transactions of a partition of __transaction_state, which has a new leader."""
@@ -133,15 +116,14 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
         del self._pending[txn.transactional_id]
         return False
 
-    def _route(self, marker: _Marker) -> None:
-        """Queue a marker for the leaders of its partitions. Partitions without one are looked up again later."""
-        txn = marker.txn
+    def _route(self, txn: PendingCompleteTxn, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Send the markers for these partitions to their leaders. Partitions without one are looked up again later."""
         if not self._is_current(txn):
             return
         cache = self._metadata_cache
         by_leader: dict[Node, list[TopicPartition]] = {}
         leaderless: list[TopicPartition] = []
-        for topic_partition in marker.topic_partitions:
+        for topic_partition in topic_partitions:
             leader = cache.snapshot.leader(topic_partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(topic_partition)
@@ -152,58 +134,31 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
             else:
                 leaderless.append(topic_partition)
         for leader, partitions in by_leader.items():
-            self._queues.setdefault(leader, []).append(marker._replace(topic_partitions=tuple(partitions)))
+            self.send(leader, txn.request(partitions), partial(self._on_response, txn, partitions))
         if leaderless:
-            self._route_later(marker._replace(topic_partitions=tuple(leaderless)))
+            self._route_later(txn, leaderless)
         self._maybe_write_completion(txn)
-        self.wakeup()
 
-    def _route_later(self, marker: _Marker) -> None:
-        self._broker.call_later(_RETRY_BACKOFF_MS, self._route, marker)
+    def _route_later(self, txn: PendingCompleteTxn, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._broker.call_later(_RETRY_BACKOFF_MS, self._route, txn, topic_partitions)
 
-    def generate_requests(self) -> Iterable[RequestAndCompletionHandler]:
-        now_ms = self._broker.loop.now_ms
-        queues, self._queues = self._queues, {}
-        for node, queue in queues.items():
-            # The response tells producers by their ids, so a request has one marker for each of them.
-            by_producer: dict[int, _Marker] = {}
-            rest = []
-            for marker in queue:
-                if not self._is_current(marker.txn):
-                    continue
-                if by_producer.setdefault(marker.producer_id, marker) is not marker:
-                    rest.append(marker)
-            if rest:
-                self._queues[node] = rest
-                self.wakeup()
-            if by_producer:
-                markers = list(by_producer.values())
-                request = WriteTxnMarkersRequest(markers=[marker.to_request() for marker in markers])
-                yield RequestAndCompletionHandler(
-                    now_ms, node, RequestBuilder(request), partial(self._on_response, markers)
-                )
-
-    def _on_response(self, markers: list[_Marker], response: ClientResponse) -> None:
-        """Handle the response to a request with these markers, or a lost connection."""
+    def _on_response(
+        self, txn: PendingCompleteTxn, topic_partitions: Iterable[TopicPartition], response: ClientResponse
+    ) -> None:
+        """Handle the response to a request for the markers in these partitions, or a lost connection."""
+        if not self._is_current(txn):
+            return
         body = response.response_body
-        codes: dict[int, dict[TopicPartition, int]] = {}
+        codes: dict[TopicPartition, int] = {}
         if isinstance(body, WriteTxnMarkersResponse):
             codes = {
-                result.producer_id: {
-                    TopicPartition(topic.name, one.partition_index): one.error_code
-                    for topic in result.topics
-                    for one in topic.partitions
-                }
+                TopicPartition(topic.name, one.partition_index): one.error_code
                 for result in body.markers
+                for topic in result.topics
+                for one in topic.partitions
             }
-        for marker in markers:
-            if self._is_current(marker.txn):
-                self._on_marker_response(marker, codes.get(marker.producer_id, {}))
-
-    def _on_marker_response(self, marker: _Marker, codes: dict[TopicPartition, int]) -> None:
-        txn = marker.txn
         retry = []
-        for topic_partition in marker.topic_partitions:
+        for topic_partition in topic_partitions:
             error_code = codes.get(topic_partition)
             if error_code is None or error_code in _RETRIABLE:
                 retry.append(topic_partition)
@@ -220,7 +175,7 @@ class TransactionMarkerChannelManager(InterBrokerSendThread):
                     f"{topic_partition} refuses the marker of {txn.metadata!r}: error {error_code}"
                 )
         if retry:
-            self._route_later(marker._replace(topic_partitions=tuple(retry)))
+            self._route_later(txn, retry)
         self._maybe_write_completion(txn)
 
     def _maybe_write_completion(self, txn: PendingCompleteTxn) -> None:
