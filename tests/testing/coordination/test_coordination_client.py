@@ -15,7 +15,6 @@ from pykclient.testing.coordination.coordination_client import (
     PRODUCER_ID_BLOCK_SIZE,
     CoordinationClient,
     KafkaCoordinationClient,
-    StateChangeHandler,
 )
 from pykclient.testing.coordination.coordination_service import (
     NODE_CREATED,
@@ -100,11 +99,8 @@ def test_expired_session_is_replaced_between_handler_calls(box: Box) -> None:
     client = box.client()
     first = client.session_id
     told: list[tuple[str, int]] = []
-    client.register_state_change_handler(
-        StateChangeHandler(
-            lambda: told.append(("before", client.session_id)), lambda: told.append(("after", client.session_id))
-        )
-    )
+    client.before_new_session = lambda: told.append(("before", client.session_id))
+    client.after_new_session = lambda: told.append(("after", client.session_id))
     client.register_reconnect_listener(lambda: told.append(("back", client.session_id)))
     client.create("/x", ephemeral=True)
     client.contact_lost("paused")

@@ -37,11 +37,7 @@ from pykclient.testing.controller.state_machines import (
     leader_for_offline,
 )
 from pykclient.testing.coordination import znodes
-from pykclient.testing.coordination.coordination_client import (
-    CoordinationClient,
-    KafkaCoordinationClient,
-    StateChangeHandler,
-)
+from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.coordination.coordination_service import NODE_CREATED
 from pykclient.testing.log.log_manager import LogManager
 from pykclient.testing.metadata_cache import MetadataCache
@@ -108,9 +104,8 @@ class KafkaController:
     def startup(self) -> None:
         """Register the broker, and take part in the election. The session with the coordination service must exist."""
         coordination = self._coordination
-        coordination.register_state_change_handler(
-            StateChangeHandler(self._before_initializing_session, self._after_initializing_session)
-        )
+        coordination.before_new_session = self._before_new_session
+        coordination.after_new_session = partial(self._put, "RegisterBrokerAndReelect", self._register_and_reelect)
         coordination.register_reconnect_listener(self.event_manager.resume)
         self.config_manager.startup()
         config = self._broker.config
@@ -122,7 +117,7 @@ class KafkaController:
             self._register_broker()
             self._put("Startup", self._process_startup)
         else:
-            self._put("RegisterBrokerAndElect", self._process_register_broker_and_reelect)
+            self._put("RegisterBrokerAndElect", self._register_and_reelect)
 
     def shutdown(self) -> None:
         """Stop at once. The session expires by itself, and with it this controller's election."""
@@ -173,16 +168,13 @@ class KafkaController:
     def _register_broker(self) -> None:
         self._broker.epoch = self.store.register_broker(self._broker.node)
 
-    def _before_initializing_session(self) -> None:
+    def _before_new_session(self) -> None:
         # After the expiry this broker is no longer the controller; no waiting event may run in the new session.
         self.event_manager.preempt_all()
         self.active_controller_id = -1
         self._on_controller_resignation()
 
-    def _after_initializing_session(self) -> None:
-        self._put("RegisterBrokerAndReelect", self._process_register_broker_and_reelect)
-
-    def _process_register_broker_and_reelect(self) -> None:
+    def _register_and_reelect(self) -> None:
         self._register_broker()
         self._process_startup()
 

@@ -6,7 +6,7 @@ Java: ZooKeeperClient, KafkaZkClient.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pykclient.errors import ControllerMovedError, TopicExistsError
 from pykclient.testing.broker_context import BrokerContext
@@ -37,19 +37,16 @@ from pykclient.types import Node, TopicPartition
 PARTY: Final = "coordination"
 
 
-class StateChangeHandler(NamedTuple):
-    """Called before and after a session is replaced."""
-
-    before_initializing_session: Callable[[], None]
-    after_initializing_session: Callable[[], None]
+def _do_nothing() -> None:
+    pass
 
 
 class CoordinationClient:
     """A client with synchronous calls. They raise ConnectionLossError while the broker has no contact with the service.
 
     A session without contact for too long expires at the service. The client learns of it when contact returns, calls
-    the state change handlers and begins a new session. As everything runs on one loop, contact cannot be lost during a
-    callback: code that finds ``connected`` true can finish its work.
+    ``before_new_session``, begins a new session and calls ``after_new_session``. As everything runs on one loop,
+    contact cannot be lost during a callback: code that finds ``connected`` true can finish its work.
 
     Thread: loop.
     """
@@ -64,7 +61,8 @@ class CoordinationClient:
         self._out_of_contact: set[str] = set()  # by reason
         self._node_handlers: dict[str, Callable[[str], None]] = {}
         self._child_handlers: dict[str, Callable[[], None]] = {}
-        self._state_change_handlers: list[StateChangeHandler] = []
+        self.before_new_session: Callable[[], object] = _do_nothing
+        self.after_new_session: Callable[[], object] = _do_nothing
         self._reconnect_listeners: list[Callable[[], None]] = []
 
     # --- the session -----------------------------------------------------------------------------------------------
@@ -141,11 +139,9 @@ class CoordinationClient:
 
     def _reinitialize(self) -> None:
         self._log.info("The session with the coordination service has expired; a new one begins")
-        for handler in list(self._state_change_handlers):
-            handler.before_initializing_session()
+        self.before_new_session()
         self._session = self._new_session()
-        for handler in list(self._state_change_handlers):
-            handler.after_initializing_session()
+        self.after_new_session()
         for listener in list(self._reconnect_listeners):
             listener()
 
@@ -158,9 +154,6 @@ class CoordinationClient:
         return session
 
     # --- handlers --------------------------------------------------------------------------------------------------
-
-    def register_state_change_handler(self, handler: StateChangeHandler) -> None:
-        self._state_change_handlers.append(handler)
 
     def register_reconnect_listener(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` each time the service becomes reachable again."""

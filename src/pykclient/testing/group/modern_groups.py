@@ -278,20 +278,6 @@ class ModernGroup(CoordinatedGroup[M]):
         else:
             then()
 
-    # --- permissions
-
-    @abstractmethod
-    def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:
-        """Check that a member may commit offsets; ``api_version`` is None for a commit in a transaction."""
-
-    @abstractmethod
-    def validate_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Check that a member may look up offsets."""
-
-    @abstractmethod
-    def validate_offset_delete(self) -> None:
-        """Check that offsets of the group can be deleted."""
-
 
 #: The fields of a group that ``ModernGroup.snapshot`` leaves alone: they are about writes under way.
 _NOT_RESTORED: Final = frozenset({"_pending", "_waiting", "is_behind_log", "is_dead", "offsets"})
@@ -573,6 +559,11 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             )
 
     def validate_offset_delete(self) -> None:
+        """Check that offsets of the group can be deleted.
+
+        Raises:
+            GroupIdNotFoundError: the group is dead.
+        """
         self.validate_exists()
 
     def __repr__(self) -> str:
@@ -688,22 +679,15 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
             f"({current}). The member must abandon all its partitions and rejoin."
         )
 
-    def validate_commit(self, member_id: str, epoch: int, api_version: int | None) -> None:  # noqa: ARG002
-        self._refuse_offsets()
-
-    def validate_fetch(self, member_id: str | None, epoch: int) -> None:  # noqa: ARG002
-        self._refuse_offsets()
-
-    def validate_offset_delete(self) -> None:
-        self._refuse_offsets()
-
-    def _refuse_offsets(self) -> None:
+    def validate_commit(self, *_: object) -> None:
         """Refuse requests about committed offsets, which share groups do not have.
 
         Raises:
             GroupIdNotFoundError: always.
         """
         raise errors.GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
+
+    validate_fetch = validate_offset_delete = validate_commit
 
     def __repr__(self) -> str:
         return f"<share group {self.group_id}, {self.state}, epoch {self.group_epoch}, {len(self.members)} members>"

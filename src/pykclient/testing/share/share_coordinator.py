@@ -123,13 +123,9 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> KeyValue:
 
 def update_record(key: SharePartitionKey, update: StateUpdate) -> KeyValue:
     """Return the record of a change."""
-    value = ShareUpdateValue(
-        snapshot_epoch=update.snapshot_epoch,
-        leader_epoch=update.leader_epoch,
-        start_offset=update.start_offset,
-        delivery_complete_count=update.delivery_complete_count,
-        state_batches=[ShareUpdateValue.StateBatch(**batch._asdict()) for batch in update.batches],
-    )
+    fields = update._asdict()
+    batches = [ShareUpdateValue.StateBatch(**batch._asdict()) for batch in fields.pop("batches")]
+    value = ShareUpdateValue(**fields, state_batches=batches)
     return _key(_UPDATE, key), versioned(0, value)
 
 
@@ -154,13 +150,8 @@ def read_record(key: BytesLike, value: BytesLike | None) -> tuple[SharePartition
     body.int16()
     if type == _UPDATE:
         update = ShareUpdateValue.read(body, 0)
-        return partition_key, StateUpdate(
-            update.snapshot_epoch,
-            update.leader_epoch,
-            update.start_offset,
-            update.delivery_complete_count,
-            state_batches_of(update),
-        )
+        numbers = {name: getattr(update, name) for name in StateUpdate._fields if name != "batches"}
+        return partition_key, StateUpdate(**numbers, batches=state_batches_of(update))
     snapshot = ShareSnapshotValue.read(body, 0)
     return partition_key, ShareState(
         snapshot.snapshot_epoch,
