@@ -277,13 +277,10 @@ class ConfigManager:
     def list_resources(self, types: Collection[int]) -> list[ConfigResource]:
         """Return the topics and brokers that have settings."""
         snapshot = self._metadata_cache.snapshot
-        found = []
-        if TOPIC in types:
-            found += [ConfigResource(TOPIC, topic) for topic in snapshot.partition_states]
-        if BROKER in types:
-            found += [ConfigResource(BROKER, str(id)) for id in snapshot.alive_brokers]
-        if BROKER_LOGGER in types:
-            found += [ConfigResource(BROKER_LOGGER, str(id)) for id in snapshot.alive_brokers]
+        found = [ConfigResource(TOPIC, topic) for topic in snapshot.partition_states] if TOPIC in types else []
+        for type in (BROKER, BROKER_LOGGER):
+            if type in types:
+                found += [ConfigResource(type, str(id)) for id in snapshot.alive_brokers]
         return found
 
     # --- altering ------------------------------------------------------------------------------------------------

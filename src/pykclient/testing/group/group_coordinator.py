@@ -16,7 +16,6 @@ from pykclient.protocol.messages.sync_group import SyncGroupRequest
 from pykclient.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykclient.record.record_batch import NO_SEQUENCE
 from pykclient.testing.broker_context import BrokerContext
-from pykclient.testing.event_loop import TimerHandle
 from pykclient.testing.group.consumer_group_manager import ConsumerGroupManager
 from pykclient.testing.group.group_metadata import (
     DEAD,
@@ -97,19 +96,16 @@ class GroupCoordinator:
         self._max_metadata_size: int = config["offset.metadata.max.bytes"]
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
-        self._cleanup_timer: TimerHandle | None = None
 
     def startup(self) -> None:
         """Accept requests. Groups arrive with the partitions that this broker is elected for."""
         self.storage.active = True
         self._metadata_cache.add_listener(self._on_metadata)
-        self._schedule_cleanup()
+        self._broker.every(self._check_interval_ms, partial(self._manager.cleanup, self._retention_ms))
 
     def shutdown(self) -> None:
         """Stop all timers. Waiting members notice when their connections close."""
         self.storage.active = False
-        if self._cleanup_timer is not None:
-            self._cleanup_timer.cancel()
         for group in self._manager.groups.values():
             group.cancel_timers()
 
@@ -160,13 +156,6 @@ class GroupCoordinator:
         gone = [topic for topic in topics if not cache.contains(topic)]
         if gone:
             self._manager.on_topics_deleted(gone)
-
-    def _schedule_cleanup(self) -> None:
-        self._cleanup_timer = self._broker.call_later(self._check_interval_ms, self._clean_up)
-
-    def _clean_up(self) -> None:
-        self._manager.cleanup(self._retention_ms)
-        self._schedule_cleanup()
 
     def _group_or_raise(self, group_id: str) -> Group:
         group = self._manager.groups.get(group_id)
