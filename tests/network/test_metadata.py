@@ -491,6 +491,27 @@ def test_topic_errors_are_raised_for_their_topic() -> None:
     metadata.maybe_throw_any_exception()
 
 
+def test_error_that_arrives_before_errors_are_forgotten_is_raised() -> None:
+    metadata = make()
+    update(metadata, topic("bad name", error=InvalidTopicError.code))
+    lock = metadata._lock
+
+    class AfterAnotherThread:
+        """The lock, for which the caller waits until another thread has processed a response."""
+
+        def __enter__(self) -> None:
+            metadata._lock = lock
+            update(metadata, topic("secret", error=TopicAuthorizationError.code))
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    metadata._lock = AfterAnotherThread()  # type: ignore[assignment]
+    with pytest.raises(TopicAuthorizationError, match="secret"):
+        metadata.maybe_throw_any_exception()
+
+
 def test_fatal_errors_are_raised_by_each_call() -> None:
     metadata = make()
     for raise_it in (

@@ -986,7 +986,7 @@ class Metadata:
         """
         if self._fatal_error is None and not self._unauthorized_topics and not self._invalid_topics:
             return  # without the lock, because each poll calls this; the next poll sees an error that arrives just now
-        self._throw_error_of(self._unauthorized_topics | self._invalid_topics)
+        self._throw_error_of(None)
 
     def maybe_throw_fatal_exception(self) -> None:
         """Raise the fatal error, if any, and forget it. The producer uses this while it waits.
@@ -1009,11 +1009,13 @@ class Metadata:
         """
         self._throw_error_of(frozenset((topic,)))
 
-    def _throw_error_of(self, topics: frozenset[str]) -> None:
-        """Raise the fatal error, or else that of ``topics``, from which the client recovers by dropping them."""
+    def _throw_error_of(self, topics: frozenset[str] | None) -> None:
+        """Raise the fatal error, or else that of ``topics`` (None: all). A client recovers by dropping these."""
         with self._lock:
             error, self._fatal_error = self._fatal_error, None
-            unauthorized, invalid = self._unauthorized_topics & topics, self._invalid_topics & topics
+            unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
+            if topics is not None:
+                unauthorized, invalid = unauthorized & topics, invalid & topics
             self._invalid_topics = self._unauthorized_topics = frozenset()
         if error is not None:
             raise error
