@@ -32,6 +32,7 @@ from pykclient.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from pykclient.producer.partitioner import Partitioner
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.testing import EmbeddedCluster
 from pykclient.types import Header, Headers, TopicPartition
@@ -500,6 +501,49 @@ def test_send_times_out_if_no_memory_becomes_free(cluster: EmbeddedCluster) -> N
             await producer.send_and_wait(topic, bytes(5_000))
 
     run(main())
+
+
+class Asked(Partitioner):
+    """Partition 0, and the records for which it was asked, and told of a new batch."""
+
+    def __init__(self) -> None:
+        self.choices: list[int] = []
+        self.new_batches: list[int] = []
+
+    def partition(
+        self, _topic: str, _key: Any, _key_bytes: bytes | None, _value: Any, value_bytes: bytes | None, _cluster: Any
+    ) -> int:
+        assert value_bytes is not None
+        self.choices.append(int(value_bytes[5_000:]))
+        return 0
+
+
+class AskedAgain(Asked):
+    def on_new_batch(self, _topic: str, _cluster: Any, _previous: int) -> None:
+        self.new_batches.append(self.choices[-1])
+
+
+@pytest.mark.parametrize("kind", [Asked, AskedAgain])
+def test_partitioner_is_not_asked_again_after_a_wait_for_memory(cluster: EmbeddedCluster, kind: type[Asked]) -> None:
+    topic = new_topic(cluster)
+    hold = cluster.faults.hold(ApiKeys.PRODUCE)
+    partitioner = kind()
+    records = [bytes(5_000) + b"%d" % number for number in range(30)]
+
+    async def main() -> None:
+        settings: dict[str, Any] = {"buffer_memory": 50_000, "max_batch_size": 10_000, "partitioner": partitioner}
+        async with started(cluster, **settings) as producer:
+            tasks = [asyncio.ensure_future(producer.send(topic, value)) for value in records]
+            await until(lambda: len(producer._memory._line) > 10)
+            hold.remove()
+            hold.release()
+            await asyncio.gather(*tasks)
+
+    run(main())
+    assert values(cluster, topic) == records
+    told = partitioner.new_batches
+    assert len(told) == len(set(told))
+    assert sorted(partitioner.choices) == sorted([*range(30), *told])
 
 
 def test_endless_sender_does_not_stall_the_loop(cluster: EmbeddedCluster) -> None:

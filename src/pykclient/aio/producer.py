@@ -163,7 +163,8 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._serializers: tuple[Serializer[Any], Serializer[Any]]  # of keys and of values
         #: Appends a common record, if the compiled module is there; otherwise returns None, and has done nothing.
         self._send_at_once: Callable[..., RecordFuture | None] = _send_nothing
-        #: True if records need more than to be appended: there are serializers or interceptors, or the end has come.
+        #: True if records need more than to be appended: there are serializers, interceptors or a partitioner, each of
+        #: which is called once for each record; or the end has come.
         self._has_plugins = True
 
     @classmethod
@@ -256,8 +257,9 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         self._thread, self._is_running = _get_ident(), loop.is_running
         self._create_future = _future_factory(loop)
         self._serializers = parts.key_serializer, parts.value_serializer
-        is_plain = parts.key_serializer is parts.value_serializer is BYTES and parts.interceptors is None
-        self._has_plugins = has_plugins = not is_plain or "add_message" in self._replaced
+        is_plain = parts.key_serializer is parts.value_serializer is BYTES
+        plugins = parts.interceptors, parts.partitioner, self._replaced.get("add_message")
+        self._has_plugins = has_plugins = not is_plain or any(plugin is not None for plugin in plugins)
         if not has_plugins:
             sends = AwaitedSends(producer, loop, self._create_future, self._has_acks, memory, driver.resumed)
             self._send_at_once = sends.send
@@ -393,7 +395,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         if _get_running_loop() is not self._loop:
             return None
         appended = producer.append(topic, value, key, headers, partition, timestamp_ms)
-        if appended is None:
+        if not isinstance(appended, FutureRecordMetadata):
             return None
         future = self._create_future()
         attach(appended, future, self._has_acks, resumed)
@@ -456,8 +458,13 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
 
         def take() -> FutureRecordMetadata | Literal[False] | None:
             """Append the record; return None if memory is missing, False if the topic is, since the last look."""
+            nonlocal partition
             appended = producer.append(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
-            return False if appended is None and not producer.knows(topic, partition) else appended
+            if isinstance(appended, FutureRecordMetadata):
+                return appended
+            if appended is not None:
+                partition = appended
+            return None if producer.knows(topic, partition) else False
 
         appended: FutureRecordMetadata | Literal[False]
         while True:

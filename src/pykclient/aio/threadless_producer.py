@@ -55,8 +55,8 @@ class ThreadlessComponents(ProducerComponents):
 class ThreadlessProducer(KafkaProducer[Any, Any]):
     """Appends an AIOKafkaProducer's records to batches, by the rules of KafkaProducer.
 
-    It never blocks: an append returns None if memory or the topic's metadata is missing. Then nothing has happened, and
-    the call can be repeated. Thread: the loop's.
+    It never blocks: an append that would have to wait for memory or the topic's metadata does nothing, and can be
+    repeated. Thread: the loop's.
     """
 
     def __init__(self, config: ProducerConfig, environment: LoopEnvironment) -> None:
@@ -88,8 +88,8 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
         timestamp_ms: int | None,
         on_delivery: InterceptedDelivery | None = None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
-    ) -> FutureRecordMetadata | None:
-        """Append a record; return None if the call would have to wait.
+    ) -> FutureRecordMetadata | int | None:
+        """Append a record. If it would have to wait, return its partition for the next call; None if any will do.
 
         ``serialized`` has its key and value as bytes, if there are serializers.
 
@@ -97,7 +97,7 @@ class ThreadlessProducer(KafkaProducer[Any, Any]):
             Exception: the record is refused, also for reasons that ``send`` reports with its future.
         """
         record = self._do_send(topic, value, key, headers, partition, timestamp_ms, on_delivery, serialized)
-        if record is not None and record.exception is not None:
+        if isinstance(record, FutureRecordMetadata) and record.exception is not None:
             raise record.exception
         return record
 

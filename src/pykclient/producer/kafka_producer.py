@@ -286,9 +286,11 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState[K, V]):
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
-    ) -> FutureRecordMetadata | None:
-        """Append a record to a batch; return None, with nothing done, if this thread must not wait and would have to.
+    ) -> FutureRecordMetadata | int | None:
+        """Append a record to a batch.
 
+        If this thread must not wait and would have to, append nothing, and return the partition that was chosen, if
+        any: a partitioner is asked once for each record, so the next call must name this partition.
         ``serialized`` has the key and the value as bytes, if they have been serialized already.
         """
         if HERE.mark._is_owned():  # type: ignore[attr-defined]
@@ -364,7 +366,7 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState[K, V]):
         except BaseException:  # raised by a signal handler, such as KeyboardInterrupt
             self._sender.wakeup()  # the record may be in a new batch that the sender was not woken for
             raise
-        return future
+        return number if future is None else future
 
     def _find_topic(self, topic: str, partition: int | None, max_block_ms: int) -> tuple[Cluster, int, int] | None:
         """Return what ``TopicWait.wait`` does; None if this thread must not wait and would have to."""
