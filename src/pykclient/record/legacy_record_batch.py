@@ -1,6 +1,6 @@
-"""A message in format 0 or 1 as a batch of itself, or of the messages it wraps (Java: AbstractLegacyRecordBatch).
+"""Messages in formats 0 and 1, and one as a batch of itself or of the messages it wraps.
 
-Messages in formats 0 and 1 (Java: LegacyRecord).
+Java: LegacyRecord, AbstractLegacyRecordBatch.
 
 Each is preceded by its offset and size. It consists of a CRC-32 of the rest, magic, attributes, the timestamp (format
 1), key and value.
@@ -129,11 +129,6 @@ class LegacyRecord:
         return body[position : position + size], position + size
 
     @property
-    def size_in_bytes(self) -> int:
-        """The size without offset and size field."""
-        return _CRC_SIZE + len(self._body)
-
-    @property
     def compression_type(self) -> CompressionType:
         return CompressionType.for_id(self.attributes & _COMPRESSION_MASK)
 
@@ -160,16 +155,6 @@ class LegacyRecord:
             )
 
 
-def read_messages(data: bytes) -> Iterator[LegacyRecord]:
-    """Yield the messages inside a wrapper, decompressed. The last one may be cut off, as old brokers did.
-
-    Raises:
-        CorruptRecordError: a message cannot be decoded, when it is reached.
-    """
-    for offset, position, end in _places(data):
-        yield LegacyRecord(offset, data[position:end])
-
-
 def last_inner_offset(data: bytes) -> int | None:
     """Return the offset of the last message inside a wrapper (None if there is none), without decoding the others.
 
@@ -183,6 +168,7 @@ def last_inner_offset(data: bytes) -> int | None:
 
 
 def _places(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield offset, start and end of the messages inside a wrapper. The last may be cut off, as old brokers did."""
     position = 0
     total = len(data)
     while total - position >= LOG_OVERHEAD:
@@ -199,13 +185,13 @@ def _places(data: bytes) -> Iterator[tuple[int, int, int]]:
 _OFFSET = Struct(">q")
 
 
-class LegacyRecordBatch:
+class LegacyRecordBatch(LegacyRecord):
     """An outer message.
 
     ``buffer`` is exactly the message, with offset and size. Thread: any, as long as nothing writes to it.
     """
 
-    __slots__ = ("_message", "buffer", "last_offset")
+    __slots__ = ("buffer",)
 
     # Messages have no producers, transactions, epochs nor counts.
     count_or_none: Final[int | None] = None
@@ -223,32 +209,19 @@ class LegacyRecordBatch:
             CorruptRecordError: the sizes do not fit.
         """
         self.buffer = buffer
-        self.last_offset: int = _OFFSET.unpack_from(buffer)[0]
-        self._message = LegacyRecord(self.last_offset, buffer[LOG_OVERHEAD:])
-
-    @property
-    def magic(self) -> int:
-        return self._message.magic
+        super().__init__(_OFFSET.unpack_from(buffer)[0], buffer[LOG_OVERHEAD:])
 
     @property
     def size_in_bytes(self) -> int:
-        return LOG_OVERHEAD + self._message.size_in_bytes
+        return len(self.buffer)
 
     @property
-    def checksum(self) -> int:
-        return self._message.checksum
-
-    @property
-    def timestamp_type(self) -> int:
-        return self._message.timestamp_type
+    def last_offset(self) -> int:
+        return self.offset
 
     @property
     def max_timestamp(self) -> int:
-        return self._message.timestamp
-
-    @property
-    def compression_type(self) -> CompressionType:
-        return self._message.compression_type
+        return self.timestamp
 
     @property
     def is_compressed(self) -> bool:
@@ -264,17 +237,13 @@ class LegacyRecordBatch:
     def next_offset(self) -> int:
         return self.last_offset + 1
 
-    @property
-    def is_valid(self) -> bool:
-        return self._message.is_valid
-
     def ensure_valid(self) -> None:
         """Check the CRC and the offset.
 
         Raises:
             CorruptRecordError: the stored CRC does not match the bytes, or the offset is invalid.
         """
-        self._message.ensure_valid()
+        super().ensure_valid()
         self.ensure_offsets_valid()
 
     def ensure_offsets_valid(self) -> None:
@@ -302,26 +271,26 @@ class LegacyRecordBatch:
         Raises:
             CorruptRecordError, UnsupportedCompressionTypeError: as ``records``, when the bad record is reached.
         """
-        outer = self._message
         if not self.is_compressed:
-            yield Record(outer.offset, outer.timestamp, outer.key, outer.value)
+            yield Record(self.offset, self.timestamp, self.key, self.value)
             return
         if self.compression_type is CompressionType.ZSTD:
-            raise CorruptRecordError(f"a message of format v{outer.magic} cannot be compressed with zstd")
-        if outer.value is None:
+            raise CorruptRecordError(f"a message of format v{self.magic} cannot be compressed with zstd")
+        if self.value is None:
             raise CorruptRecordError("a compressed message has no value")
         compression = default_compression(self.compression_type)
-        data = compression.decompress(outer.value, outer.magic, max_decompressed_bytes)
+        data = compression.decompress(self.value, self.magic, max_decompressed_bytes)
         shift = self._shift_of_inner_offsets(last_inner_offset(data))
-        log_append_time = outer.timestamp if outer.timestamp_type == LOG_APPEND_TIME else None
-        for message in read_messages(data):
+        log_append_time = self.timestamp if self.timestamp_type == LOG_APPEND_TIME else None
+        for inner_offset, position, end in _places(data):
+            message = LegacyRecord(inner_offset, data[position:end])
             if message.compression_type is not CompressionType.NONE:
                 raise CorruptRecordError("a compressed message has a compressed message inside")
             message.ensure_valid()
             timestamp = message.timestamp
             if log_append_time is not None and message.magic == MAGIC_VALUE_V1:
                 timestamp = log_append_time
-            offset = message.offset + shift
+            offset = inner_offset + shift
             if offset >= MAX_INT64:
                 raise CorruptRecordError(f"a compressed message has a message with offset {offset} inside")
             yield Record(offset, timestamp, message.key, message.value)
