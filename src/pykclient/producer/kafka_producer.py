@@ -287,11 +287,10 @@ class KafkaProducer(TransactionalMethods, SubscribedMetrics, SendState[K, V]):
         on_delivery: OnDelivery | None,
         serialized: tuple[bytes | None, bytes | None] | None = None,
     ) -> FutureRecordMetadata | int | None:
-        """Append a record to a batch.
+        """Append a record; or only return the partition, if it is chosen, where this thread must not wait and would.
 
-        If this thread must not wait and would have to, append nothing, and return the partition that was chosen, if
-        any: a partitioner is asked once for each record, so the next call must name this partition.
-        ``serialized`` has the key and the value as bytes, if they have been serialized already.
+        The next call must name that partition, as partitioners are asked once for each record. ``serialized`` has the
+        key and the value as bytes, if they have been serialized already.
         """
         if HERE.mark._is_owned():  # type: ignore[attr-defined]
             raise interrupting("send()")
