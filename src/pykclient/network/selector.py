@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -229,13 +229,8 @@ class _TrafficSensors:
             (counter, owner.meter(f"{prefix}{sensor}{suffix}", base, what, group, tags))
             for sensor, base, what, counter in meters
         ]
-        self._request_size = owner.extremes(
-            f"{prefix}request-size{suffix}",
-            "request-size",
-            ("Mean size of the requests sent, in bytes", "Size of the largest request sent, in bytes"),
-            group,
-            tags,
-        )
+        what = "size of the requests sent, in bytes"
+        self._request_size = owner.extremes(f"{prefix}request-size{suffix}", "request-size", what, group, tags)
 
     def publish(self, traffic: Traffic, now_ms: int) -> None:
         for counter, sensor in self._meters:
@@ -292,13 +287,9 @@ class SelectorMetrics:
         self.reauthentication_failed = self._meter(
             "failed-reauthentication", "failed-reauthentication", "failed authentications of connections in use"
         )
-        time = "time to authenticate a connection in use again, in milliseconds"
+        latency, time = "reauthentication-latency", "time to authenticate a connection in use again, in milliseconds"
         self.reauthentication_latency = self.extremes(
-            f"reauthentication-latency{self._suffix}",
-            "reauthentication-latency",
-            (f"Mean {time}", f"Largest {time}"),
-            self._group,
-            self._tags,
+            f"{latency}{self._suffix}", latency, time, self._group, self._tags
         )
         self._select = self._meter("select-time", "select", "times that the I/O layer looked for something to do")
         self._io_wait, self._io_wait_total = self._time_sensors("io-wait", "waiting for sockets")
@@ -386,13 +377,11 @@ class SelectorMetrics:
         sensor.add(Meter(rate, total))
         return sensor
 
-    def extremes(
-        self, sensor_name: str, base: str, what: tuple[str, str], group: str, tags: Mapping[str, str]
-    ) -> Sensor:
-        """Return a sensor with ``<base>-avg`` and ``<base>-max``, which ``what`` describes."""
+    def extremes(self, sensor_name: str, base: str, what: str, group: str, tags: Mapping[str, str]) -> Sensor:
+        """Return a sensor with ``<base>-avg`` and ``<base>-max``, to be recorded with values."""
         sensor = self.sensor(sensor_name)
-        sensor.add(self.metric_name(f"{base}-avg", what[0], group, tags), Avg())
-        sensor.add(self.metric_name(f"{base}-max", what[1], group, tags), Max())
+        sensor.add(self.metric_name(f"{base}-avg", f"Mean {what}", group, tags), Avg())
+        sensor.add(self.metric_name(f"{base}-max", f"Largest {what}", group, tags), Max())
         return sensor
 
     def _meter(self, sensor_name: str, base: str, what: str) -> Sensor:
@@ -417,46 +406,13 @@ class SelectorMetrics:
         self._node_sensors[connection_id] = _TrafficSensors(self, prefix, "", self._node_group, tags)
         time = "time from sending a request to its response, in milliseconds"
         # Recorded by the senders of requests.
-        self.extremes(
-            f"{prefix}latency", "request-latency", (f"Mean {time}", f"Largest {time}"), self._node_group, tags
-        )
+        self.extremes(f"{prefix}latency", "request-latency", time, self._node_group, tags)
 
     def close(self) -> None:
         """Remove all metrics."""
         self._metrics.remove_metric(self._connection_count)
         for name in self._sensor_names:
             self._metrics.remove_sensor(name)
-
-
-_used_ms = attrgetter("used_ms")
-
-
-def least_recently_used(channels: Iterable[KafkaChannel]) -> KafkaChannel | None:
-    """Return the connection that has been idle longest; None if there is none."""
-    return min(channels, key=_used_ms, default=None)
-
-
-class IdleExpiryManager:
-    """Finds idle connections by the time of their last use, ``KafkaChannel.used_ms``.
-
-    Java keeps the connections in the order of their last use, and so changes a map at each use. Thread: owner.
-    """
-
-    def __init__(self, max_idle_ms: int, now_ms: int) -> None:
-        self._max_idle_ms = max_idle_ms
-        #: No connection expires until this time.
-        self.quiet_until_ms = now_ms + max_idle_ms
-
-    def poll_expired(self, channels: Iterable[KafkaChannel], now_ms: int) -> KafkaChannel | None:
-        """Return the least recently used of ``channels`` if it was idle for longer than the limit.
-
-        Each call returns at most one.
-        """
-        if now_ms <= self.quiet_until_ms:
-            return None
-        oldest = least_recently_used(channels)
-        self.quiet_until_ms = (now_ms if oldest is None else oldest.used_ms) + self._max_idle_ms
-        return oldest if now_ms > self.quiet_until_ms else None
 
 
 #: Frames larger than this are left to the next poll, if the poller writes frames. A large write takes long enough to
@@ -535,8 +491,10 @@ class Selector:
         self.completed_receives: list[NetworkReceive] = []
         self.connected: list[str] = []
         self.disconnected: dict[str, ChannelState] = {}
-        max_idle_ms = config.connections_max_idle_ms
-        self._idle_expiry = None if max_idle_ms < 0 else IdleExpiryManager(max_idle_ms, clock.now_ms())
+        self._max_idle_ms = FOREVER_MS if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms
+        # No connection expires until this time. Java keeps connections in the order of use, and so changes a map at
+        # each use.
+        self._idle_until_ms = clock.now_ms() + self._max_idle_ms
         self._poller = new_poller()
         self._closed = False
         self._is_waiting = False
@@ -760,12 +718,10 @@ class Selector:
             or self._poller.has_work
         ):
             return 0
-        due_ms = FOREVER_MS
-        if self._idle_expiry is not None and self._channels:
-            due_ms = self._idle_expiry.quiet_until_ms + 1
+        due_ms = self._idle_until_ms + 1 if self._channels else FOREVER_MS
         if self._delayed_closes:
             due_ms = min(due_ms, next(iter(self._delayed_closes.values())))
-        if due_ms == FOREVER_MS:
+        if due_ms >= FOREVER_MS:
             return FOREVER_MS
         return due_ms - now_ms if due_ms > now_ms else 0
 
@@ -809,8 +765,8 @@ class Selector:
         self.metrics.polled(now_ms - start_ms, end_ms - now_ms, now_ms)
         if self._delayed_closes:
             self._complete_delayed_closes(now_ms)
-        if self._idle_expiry is not None and now_ms > self._idle_expiry.quiet_until_ms:
-            self._maybe_close_oldest(self._idle_expiry, now_ms)
+        if now_ms > self._idle_until_ms:
+            self._close_if_idle(now_ms)
 
     def end_interrupted_wait(self) -> bool:
         is_waiting, self._is_waiting = self._is_waiting, False
@@ -982,9 +938,11 @@ class Selector:
                 break
             self._finish_failed_authentication(self._channels[id], now_ms)
 
-    def _maybe_close_oldest(self, idle_expiry: IdleExpiryManager, now_ms: int) -> None:
-        channel = idle_expiry.poll_expired(self._channels.values(), now_ms)
-        if channel is not None:
+    def _close_if_idle(self, now_ms: int) -> None:
+        """Close the least recently used connection if it was idle for too long."""
+        channel = min(self._channels.values(), key=attrgetter("used_ms"), default=None)
+        self._idle_until_ms = (now_ms if channel is None else channel.used_ms) + self._max_idle_ms
+        if channel is not None and now_ms > self._idle_until_ms:
             self._log.debug("Closing connection %s, idle for %d ms", channel.id, now_ms - channel.used_ms)
             if channel.state.state != channel_state.AUTHENTICATION_FAILED:
                 channel.state = channel.state.move_to(channel_state.EXPIRED)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.clock import FOREVER_MS, HERE
@@ -33,7 +34,6 @@ from pykclient.producer.outbox import (
     QUEUED,
     SENT,
     SUCCEEDED,
-    QueuesOfNode,
     QueueState,
     StickyPartitionInfo,
     StickyState,
@@ -90,7 +90,7 @@ class PartitionQueue(QueueState):
         self.topic_info = topic_info
         # The sender's notes, see WaitingQueues: the node the queue was last filed under, and when its first batch is
         # due.
-        self.node: QueuesOfNode | None = None
+        self.node: NodeQueues | None = None
         self.due_ms = FOREVER_MS
         # The partition's leader according to ``snapshot``: looking it up costs as much as a batch's other lookups.
         self.snapshot: MetadataSnapshot | None = None
@@ -101,14 +101,11 @@ class PartitionQueue(QueueState):
         return not self.batches or self.batches[-1].is_full
 
 
-class PartitionLoadStats:
+class PartitionLoadStats(NamedTuple):
     """Partition ids and running sums of weights: ``ids[i]`` owns the numbers from ``sums[i-1]`` up to ``sums[i]``."""
 
-    __slots__ = ("ids", "sums")
-
-    def __init__(self, sums: list[int], ids: list[int]) -> None:
-        self.sums = sums
-        self.ids = ids
+    sums: list[int]
+    ids: list[int]
 
 
 class BuiltInPartitioner(StickyState):
@@ -558,7 +555,7 @@ class BatchRegister:
             if batch.has_reached_delivery_timeout(delivery_timeout_ms, now_ms):
                 expired.append(batch)
             self._waiting.note_expiry(batch)  # an expired one too: it has not failed yet
-        expired.sort(key=_age)
+        expired.sort(key=attrgetter("created_ms"))
         return expired
 
     # --- back to the queue -------------------------------------------------------------------------------------
@@ -594,22 +591,21 @@ class BatchRegister:
         self.conclude(big)
         return len(parts)
 
-    def _put_into_queue(self, batch: ProducerBatch) -> None:
+    def _put_into_queue(self, batch: ProducerBatch, *, is_unnumbered: bool = False) -> None:
+        """Put a held batch into its queue again; if it never got its number, behind those that have one."""
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
             check_move("a batch", MOVES, batch.state, QUEUED)
-            self._insert_first(queue.batches, batch)
+            numbered = sum(other.has_sequence for other in queue.batches)
+            queue.batches.insert(numbered if is_unnumbered else self._place_of_retry(queue.batches, batch), batch)
             batch.state = QUEUED
-        self._queued_again(queue, batch)
-
-    def _queued_again(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self.is_ordered:
             self._waiting.unmute(queue, batch)
         self._waiting.changed(queue)
         del self.held[batch]
 
-    def _insert_first(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
-        """Insert a batch at the front, but behind requeued batches that were sent before it.
+    def _place_of_retry(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> int:
+        """Return the place of a batch at the front, but behind requeued batches that were sent before it.
 
         Several requests in flight may fail and return in any order. The broker accepts numbered batches in one order
         only. Expiry checks only the first batch, so that must be the oldest. Java puts batches without numbers in front
@@ -624,7 +620,7 @@ class BatchRegister:
         position = 0
         while position < len(batches) and batches[position].stays_before(batch):
             position += 1
-        batches.insert(position, batch)
+        return position
 
     # --- results -----------------------------------------------------------------------------------------------
 
@@ -779,19 +775,7 @@ class BatchRegister:
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Put a drained but unsent batch back into its queue. This does not count as an attempt."""
-        if self.id_manager is None or batch.has_sequence:
-            self._put_into_queue(batch)
-            return
-        queue = self._queue_of(batch.topic_partition)
-        with HERE.mark, queue.lock:
-            check_move("a batch", MOVES, batch.state, QUEUED)
-            queue.batches.insert(sum(other.has_sequence for other in queue.batches), batch)
-            batch.state = QUEUED
-        self._queued_again(queue, batch)
+        self._put_into_queue(batch, is_unnumbered=self.id_manager is not None and not batch.has_sequence)
 
 
 _HELD = frozenset((DRAINED, ANSWERED))
-
-
-def _age(batch: ProducerBatch) -> int:
-    return batch.created_ms
