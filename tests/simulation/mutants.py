@@ -44,8 +44,8 @@ _PRODUCER = (
     Mutant(
         "a retry goes to the tail of its queue",
         "producer/batch_register",
-        "batches.insert(position, batch)",
-        "batches.append(batch)",
+        "self._place_of_retry(queue.batches, batch)",
+        "len(queue.batches)",
     ),
     Mutant(
         "sequence numbers go on after a bump of the epoch",
