@@ -98,16 +98,8 @@ class _HttpConnection(http.client.HTTPConnection):
         self.sock: Any = TimedSocket(self.sock, self._deadline)
 
 
-class _HttpsConnection(http.client.HTTPSConnection):
+class _HttpsConnection(_HttpConnection, http.client.HTTPSConnection):
     """As ``_HttpConnection``, with TLS."""
-
-    def __init__(self, host: str, *, clock: Clock, timeout: float, **settings: Any) -> None:
-        super().__init__(host, timeout=timeout, **settings)
-        self._deadline = Deadline(clock, timeout)
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = TimedSocket(self.sock, self._deadline)
 
 
 class Deadline:

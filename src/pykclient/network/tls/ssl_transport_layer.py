@@ -290,6 +290,8 @@ class SslTransportLayer:
         #: The answer to a probe whether the peer uses TLS.
         self._answer = Answer() if probed is not None and probed.take(peer) else None
         self.ready = False
+        self.sock = plain.sock
+        self.finish_connect = plain.finish_connect
         self._output = b"" if self._answer is None else REQUEST  # to be sent before anything else
         self._has_received = False
         self._has_answer = False  # True if the peer has sent something that is TLS
@@ -299,19 +301,12 @@ class SslTransportLayer:
         self._sealed: NetworkSend | None = None
 
     @property
-    def sock(self) -> socket.socket:
-        return self._plain.sock
-
-    @property
     def is_connected(self) -> bool:
         return self._plain.is_connected
 
     @property
     def connect_events(self) -> int:
         return self._plain.connect_events
-
-    def finish_connect(self) -> bool:
-        return self._plain.finish_connect()
 
     @property
     def has_bytes_buffered(self) -> bool:

@@ -109,9 +109,7 @@ class TransactionManager(TransactionalCalls):
 
     def _fail_calls(self, error: Exception) -> None:
         """Fail the calls that wait. An abort continues unless the error is fatal."""
-        while self._offsets:
-            self._offsets[0].result.fail(error)
-            self._offsets.popleft()
+        self._fail_offsets(error)
         pending = self._pending
         if pending is not None and (pending.result.operation != ABORT or self._state == state.FATAL_ERROR):
             pending.fail(error)
@@ -256,9 +254,7 @@ class TransactionManager(TransactionalCalls):
         """Fail the calls that wait, because nothing will complete them."""
         if self.is_prepared:
             self._log.info("The prepared transaction %s is left to the next producer", self._prepared_state)
-        while self._offsets:
-            self._offsets[0].result.fail(error)
-            self._offsets.popleft()
+        self._fail_offsets(error)
         if self._pending is not None:
             self._pending.fail(error)
 
@@ -479,15 +475,15 @@ class TransactionManager(TransactionalCalls):
             self._partitions_in_transaction.clear()
             self.new_partitions.clear()
             self._groups_in_transaction.clear()
-            self._fail_offsets_of_aborted()
+            self._fail_offsets(TransactionAbortedError("the transaction was aborted"))
             if self._pending is not None and self._pending.is_begun:
                 self._pending.has_ended = True
             self._transition_to(state.INITIALIZING if self._needs_epoch_bump else state.READY)
         self._settle_calls()
 
-    def _fail_offsets_of_aborted(self) -> None:
+    def _fail_offsets(self, error: Exception) -> None:
         while self._offsets:
-            self._offsets[0].result.fail(TransactionAbortedError("the transaction was aborted"))
+            self._offsets[0].result.fail(error)
             self._offsets.popleft()
 
     def _update_version(self) -> None:

@@ -249,6 +249,12 @@ class ProducerStep(TxnStep):
         super().__init__(key, on_success)
         self._transactional_id = transactional_id
         self._producer = producer
+        #: The fields that name the producer in most requests.
+        self._fields: dict[str, Any] = {
+            "transactional_id": transactional_id,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+        }
 
 
 class InitProducerIdStep(ProducerStep):
@@ -275,12 +281,7 @@ class InitProducerIdStep(ProducerStep):
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.init_producer_id import InitProducerIdRequest
 
-        request = InitProducerIdRequest(
-            transactional_id=self._transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
-            producer_id=self._producer.producer_id,
-            producer_epoch=self._producer.epoch,
-        )
+        request = InitProducerIdRequest(**self._fields, transaction_timeout_ms=self._timeout_ms)
         if self._two_phases is None:
             return RequestBuilder(request, _FIRST_INIT_VERSION_WITH_EPOCH if self._producer.is_valid else None)
         request.transaction_timeout_ms = _NO_TIMEOUT_MS
@@ -377,14 +378,7 @@ class AddOffsetsStep(ProducerStep):
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
-        return RequestBuilder(
-            AddOffsetsToTxnRequest(
-                transactional_id=self._transactional_id,
-                producer_id=self._producer.producer_id,
-                producer_epoch=self._producer.epoch,
-                group_id=self.group_id,
-            )
-        )
+        return RequestBuilder(AddOffsetsToTxnRequest(**self._fields, group_id=self.group_id))
 
     def errors_in(self, body: AddOffsetsToTxnResponse) -> Iterable[Exception | None]:
         error = errors.for_code(body.error_code)
@@ -429,10 +423,8 @@ class TxnOffsetCommitStep(ProducerStep):
                 )
             )
         request = TxnOffsetCommitRequest(
-            transactional_id=self._transactional_id,
+            **self._fields,
             group_id=self._group.group_id or "",
-            producer_id=self._producer.producer_id,
-            producer_epoch=self._producer.epoch,
             generation_id=self._group.generation_id,
             member_id=self._group.member_id,
             group_instance_id=self._group.group_instance_id,
@@ -482,12 +474,7 @@ class EndTxnStep(ProducerStep):
     def builder(self) -> RequestBuilder:
         from pykclient.protocol.messages.end_txn import EndTxnRequest
 
-        request = EndTxnRequest(
-            transactional_id=self._transactional_id,
-            producer_id=self._producer.producer_id,
-            producer_epoch=self._producer.epoch,
-            committed=self.committed,
-        )
+        request = EndTxnRequest(**self._fields, committed=self.committed)
         if self._is_v2:
             return RequestBuilder(request, min_version=_LAST_END_TXN_VERSION_OF_V1 + 1)
         return RequestBuilder(request, max_version=_LAST_END_TXN_VERSION_OF_V1)
