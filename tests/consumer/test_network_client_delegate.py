@@ -115,6 +115,33 @@ def test_disconnect_fails_sent_and_unsent_requests(net: Network) -> None:
         assert isinstance(future.exception, DisconnectError)
 
 
+def test_request_that_is_sent_after_close_async_takes_a_new_connection(net: Network) -> None:
+    """As after a seek: the superseded fetch is dropped, and the next one may be sent by transmit."""
+    dropped = net.send(heartbeat())
+    net.step()
+    net.network.close_async(net.node)
+    future = net.send(heartbeat())
+    net.network.transmit(net.clock.now_ms())
+    net.step()
+    assert net.network.pending_request_count(net.node) == 1
+    net.client.respond(HeartbeatResponse(error_code=0))
+    net.step()
+    assert future.succeeded
+    assert not dropped.is_done
+
+
+def test_reset_forgets_connections_to_be_closed(net: Network) -> None:
+    net.network.close_async(net.node)
+    net.network.reset()
+    future = net.send(heartbeat())
+    net.network.transmit(net.clock.now_ms())
+    net.step()
+    assert net.network.pending_request_count(net.node) == 1
+    net.client.respond(HeartbeatResponse(error_code=0))
+    net.step()
+    assert future.succeeded
+
+
 def test_node_in_backoff_fails_waiting_requests(net: Network) -> None:
     net.client.backoff(net.node, 500)
     assert net.network.is_unavailable(net.node)

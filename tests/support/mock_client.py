@@ -180,6 +180,9 @@ class MockClient:
         self._connection(node_id).connected = False
 
     def close_node(self, node_id: str) -> None:
+        """Close a connection, and drop its requests."""
+        for request in [request for request in self.requests if request.destination == node_id]:
+            self.requests.remove(request)
         self._connections.pop(node_id, None)
 
     def end_interrupted_wait(self) -> bool:

@@ -506,7 +506,7 @@ class NetworkClientDelegate:
         self._pending_disconnects.append(node)
 
     def close_async(self, node: Node) -> None:
-        """Close the connection to ``node`` in the next poll, and drop its pending requests."""
+        """Close the connection to ``node`` before the next requests are sent, and drop those that it has."""
         self._pending_closes.append(node)
 
     def try_connect(self, node: Node) -> None:
@@ -557,11 +557,7 @@ class NetworkClientDelegate:
         client = self._client
         if self.metrics is not None:
             self.metrics.record_poll(now_ms)
-        while self._pending_closes:  # before requests arrive that are to take a new connection
-            node = self._pending_closes.popleft()
-            self._unsent.pop(node, None)
-            client.close_node(node.id_string)
-        if self._arrived:
+        if self._arrived or self._pending_closes:
             self._take_arrived()  # a disconnect fails them too
         while self._pending_disconnects:
             self._disconnect(self._pending_disconnects.popleft())
@@ -655,6 +651,10 @@ class NetworkClientDelegate:
         return wait_ms
 
     def _take_arrived(self) -> None:
+        while self._pending_closes:  # first: the requests that arrive are to take a new connection
+            node = self._pending_closes.popleft()
+            self._unsent.pop(node, None)
+            self._client.close_node(node.id_string)
         while self._arrived:
             pending = self._arrived.popleft()
             self._unsent.setdefault(pending.unsent.node, deque()).append(pending)
@@ -708,7 +708,13 @@ class NetworkClientDelegate:
         """Drop all connections and requests after an unexpected exception. Thread: application."""
         with self.lease:
             self._client.drop_connections()
-            for queue in (self._arrived, self.answered, self._pending_disconnects, self._pending_connects):
+            for queue in (
+                self._arrived,
+                self.answered,
+                self._pending_disconnects,
+                self._pending_connects,
+                self._pending_closes,
+            ):
                 queue.clear()
             self._unsent = {}
             self.managers.reset()
