@@ -42,6 +42,7 @@ from tests.consumer.coordinator.harness import (
     TP0,
     UNKNOWN_MEMBER_ID,
     GroupHarness,
+    SteppedThread,
     commit,
     find_coordinator,
     heartbeat,
@@ -454,6 +455,22 @@ class TestHeartbeats:
         with pytest.raises(KafkaError, match="broken"):
             group.coordinator.poll(group.timer())
         group.prepare(join(2), sync(TP0))
+        assert group.coordinator.poll(group.timer())
+        assert len(group.threads) == 2
+
+    def test_heartbeat_thread_that_could_not_start_is_started_by_the_next_poll(
+        self, group: GroupHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(_: SteppedThread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        group.find_coordinator()
+        group.subscribe(TP0.topic)
+        with monkeypatch.context() as without_threads:
+            without_threads.setattr(SteppedThread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                group.coordinator.poll(group.timer())
+        group.prepare(join(), sync(TP0))
         assert group.coordinator.poll(group.timer())
         assert len(group.threads) == 2
 

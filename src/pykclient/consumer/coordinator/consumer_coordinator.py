@@ -120,8 +120,9 @@ class HeartbeatThread:
     def start(self) -> None:
         """Start the thread unless it runs, or is closed."""
         if self._thread is None and not self._closed:
-            self._thread = self.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {self._config.group_id}")
-            self._thread.start()
+            thread = self.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {self._config.group_id}")
+            thread.start()
+            self._thread = thread  # last: the system may refuse another thread, and the next poll tries again
 
     def take_failure(self) -> Exception | None:
         """Return and clear the exception that ended the thread; ``start`` then starts another one."""
