@@ -218,10 +218,12 @@ class FetchSessionHandler:
         self, response: FetchResponse, version: int
     ) -> dict[TopicPartition, FetchResponse.PartitionData] | None:
         """Process a response. Return its partitions, or None if it does not fit the session and must be ignored."""
-        error = errors.for_code(response.error_code)
-        if error is not None:
-            self._log.info("Broker %d refused a fetch (%s): %s", self._node_id, self._next_metadata, error)
-            if isinstance(error, errors.FetchSessionIdNotFoundError):
+        code = response.error_code
+        if code:
+            self._log.info(
+                "Broker %d refused a fetch (%s): %s", self._node_id, self._next_metadata, errors.for_code(code)
+            )
+            if code == errors.FetchSessionIdNotFoundError.code:
                 self._next_metadata = INITIAL
             else:
                 self._next_metadata = self._next_metadata.next_close_existing_attempt_new()

@@ -8,8 +8,7 @@ import pytest
 
 from pykclient.consumer.application_driver import NOTHING, PollResult, UnsentRequest
 from pykclient.consumer.coordinator import classic_rebalance
-from pykclient.consumer.coordinator.classic_rebalance import ClassicMembershipManager
-from pykclient.consumer.coordinator.membership import (
+from pykclient.consumer.coordinator.classic_rebalance import (
     ASSIGNING,
     COMMITTING,
     DISTRIBUTING,
@@ -20,6 +19,7 @@ from pykclient.consumer.coordinator.membership import (
     READY,
     RESTING,
     SYNCING,
+    ClassicMembershipManager,
     RebalanceStep,
 )
 from pykclient.errors import (

@@ -6,21 +6,17 @@ from itertools import product
 
 import pytest
 
+from pykclient.consumer.coordinator.classic_rebalance import ASSIGNING, RESTING, STEPS, RebalanceStep, step
 from pykclient.consumer.coordinator.membership import (
-    ASSIGNING,
     COMPLETING_REBALANCE,
     NO_GENERATION,
     PREPARING_REBALANCE,
-    RESTING,
     STABLE,
-    STEPS,
     TRANSITIONS,
     UNJOINED,
     Generation,
     MemberState,
-    RebalanceStep,
     move,
-    step,
 )
 from pykclient.errors import IllegalStateError
 

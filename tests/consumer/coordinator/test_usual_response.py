@@ -197,13 +197,19 @@ def test_a_heartbeat_that_is_due_at_once_ends_the_wait() -> None:
 # --- in time with the application's calls ---------------------------------------------------------------------------
 
 
+def poll_heartbeat(member: Classic, now_ms: int, call_ms: int) -> None:
+    """Begin a call of ``poll`` that waits for ``call_ms`` at most."""
+    member.group.coordinator.heartbeat_thread.start()
+    member.group.coordinator._poll_heartbeat(now_ms, call_ms, is_called=True)
+
+
 def due_at_once(member: Classic, early_ms: int, call_ms: int) -> bool:
     """Return whether a heartbeat that is due in ``early_ms`` leaves when a call of the application begins."""
     member.receive()
     left_ms = member.manager.poll(member.group.clock.now_ms()).wait_ms
     member.group.clock.advance(left_ms - early_ms)
     now_ms = member.group.clock.now_ms()
-    member.group.coordinator.member.polled(now_ms, call_ms)
+    poll_heartbeat(member, now_ms, call_ms)
     requests = member.manager.poll(now_ms).requests
     for request in requests:
         receive(member.group, request, member.response())
@@ -223,7 +229,7 @@ def test_heartbeat_in_flight_sends_no_early_heartbeat(member: Classic) -> None:
     member.beat()
     member.group.clock.advance(member.interval_ms - 400)
     now_ms = member.group.clock.now_ms()
-    member.group.coordinator.member.polled(now_ms, 1_000)
+    poll_heartbeat(member, now_ms, 1_000)
     assert not member.manager.poll(now_ms).requests
 
 
@@ -247,7 +253,7 @@ def test_heartbeats_are_sent_only_at_the_start_of_calls() -> None:
         left_ms = 1_000
         while left_ms:
             now_ms = member.group.clock.now_ms()
-            member.group.coordinator.member.polled(now_ms, left_ms)
+            poll_heartbeat(member, now_ms, left_ms)
             result = member.manager.poll(now_ms)
             for request in result.requests:
                 receive(member.group, request, member.response())

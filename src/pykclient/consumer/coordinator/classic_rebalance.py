@@ -37,23 +37,10 @@ from pykclient.consumer.coordinator.group_member import (
     names,
 )
 from pykclient.consumer.coordinator.membership import (
-    ASSIGNING,
-    COMMITTING,
-    DISTRIBUTING,
-    ELECTED,
-    JOINED,
-    JOINING,
     NO_GENERATION,
-    PREPARING,
-    READY,
-    REFRESHING,
-    RESTING,
     STABLE,
-    SYNCING,
     Generation,
-    RebalanceStep,
     raise_first,
-    step,
 )
 from pykclient.consumer.partition_assignors import (
     COOPERATIVE,
@@ -528,6 +515,66 @@ def _validate_cooperative_assignment(
             f"the assignor supports COOPERATIVE but gives partitions away that still have an owner: "
             f"{names(added & revoked)}"
         )
+
+
+class RebalanceStep(NamedTuple):
+    """A step of a member towards its next assignment. Thread: any."""
+
+    name: str
+    needs_application: bool = False  # only a poll of the application leads on from here
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+#: There is nothing to do, or the next poll of the application begins a rebalance.
+RESTING = RebalanceStep("RESTING", needs_application=True)
+#: A pattern is matched with fresh metadata first.
+REFRESHING = RebalanceStep("REFRESHING")
+#: The offsets of the partitions to be revoked are being committed.
+COMMITTING = RebalanceStep("COMMITTING")
+#: The application revokes partitions, and its assignors say what to offer.
+PREPARING = RebalanceStep("PREPARING", needs_application=True)
+#: JoinGroup is to be sent.
+READY = RebalanceStep("READY")
+#: JoinGroup is in flight.
+JOINING = RebalanceStep("JOINING")
+#: The leader waits for the metadata of all members' topics.
+ELECTED = RebalanceStep("ELECTED")
+#: The application's assignor assigns partitions to the members.
+DISTRIBUTING = RebalanceStep("DISTRIBUTING", needs_application=True)
+#: SyncGroup is to be sent, once the leader has the metadata of all topics that it has assigned.
+JOINED = RebalanceStep("JOINED")
+#: SyncGroup is in flight.
+SYNCING = RebalanceStep("SYNCING")
+#: The application is told its assignment.
+ASSIGNING = RebalanceStep("ASSIGNING", needs_application=True)
+
+#: From each step a rebalance may also fail or end, back to RESTING.
+STEPS: dict[RebalanceStep, frozenset[RebalanceStep]] = {
+    RESTING: frozenset((REFRESHING, COMMITTING, PREPARING)),
+    REFRESHING: frozenset((COMMITTING, PREPARING)),
+    COMMITTING: frozenset((PREPARING,)),
+    PREPARING: frozenset((READY,)),
+    READY: frozenset((JOINING,)),
+    JOINING: frozenset((ELECTED, JOINED)),
+    ELECTED: frozenset((DISTRIBUTING,)),
+    DISTRIBUTING: frozenset((JOINED,)),
+    JOINED: frozenset((SYNCING,)),
+    SYNCING: frozenset((ASSIGNING,)),
+    ASSIGNING: frozenset(),
+}
+
+
+def step(current: RebalanceStep, to: RebalanceStep) -> RebalanceStep:
+    """Return ``to``.
+
+    Raises:
+        IllegalStateError: the table does not have this transition.
+    """
+    if to is not RESTING and to not in STEPS[current]:
+        raise errors.IllegalStateError(f"a rebalance cannot go from {current} to {to}")
+    return to
 
 
 if TYPE_CHECKING:

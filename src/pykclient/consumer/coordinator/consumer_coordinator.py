@@ -376,8 +376,8 @@ class ConsumerCoordinator:
             self.member.heartbeat_thread_failed(failure)
             raise failure
         self.member.raise_failure()
-        if is_called:
-            self.member.polled(now_ms, call_ms)
+        if is_called and self.membership.poll_heartbeat(now_ms, call_ms):
+            self.member.heartbeats.check_soon()
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

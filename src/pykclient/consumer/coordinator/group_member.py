@@ -409,11 +409,6 @@ class GroupMember(MemberManager, ABC):
     def raise_failure(self) -> None:
         """Raise an error that ended the heartbeats, once."""
 
-    def polled(self, now_ms: int, call_ms: int) -> None:
-        """Record that the application is alive, in a call that waits for ``call_ms`` at most."""
-        if self.membership.poll_heartbeat(now_ms, call_ms):
-            self.heartbeats.check_soon()
-
     def heartbeat_thread_failed(self, failure: Exception) -> None:
         """Record that heartbeats have stopped because of a bug."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykclient import types
 from pykclient.consumer.application_driver import begins_with
-from pykclient.errors import FencedInstanceIdError, IllegalStateError, KafkaError, RetriableError, check_move
+from pykclient.errors import FencedInstanceIdError, KafkaError, RetriableError, check_move
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from pykclient.network.exponential_backoff import ExponentialBackoff
 
 
-class MemberState:
-    """A state. ``reported`` is its name in ``ConsumerGroupMetadata.state``. Compare by identity. Thread: any."""
+class MemberState(NamedTuple):
+    """A state. ``reported`` is its name in ``ConsumerGroupMetadata.state``. Thread: any."""
 
-    __slots__ = ("name", "reported", "sends_heartbeats")
-
-    def __init__(self, name: str, reported: str, *, sends_heartbeats: bool) -> None:
-        self.name = name
-        self.reported = reported
-        self.sends_heartbeats = sends_heartbeats
+    name: str
+    reported: str
+    sends_heartbeats: bool
 
     def __repr__(self) -> str:
         return self.name
@@ -63,69 +60,6 @@ def move(state: MemberState, to: MemberState) -> MemberState:
         IllegalStateError: the table does not have this transition.
     """
     check_move("a group member", TRANSITIONS, state, to)
-    return to
-
-
-class RebalanceStep:
-    """A step of a member towards its next assignment. Compare by identity. Thread: any."""
-
-    __slots__ = ("name", "needs_application")
-
-    def __init__(self, name: str, *, needs_application: bool = False) -> None:
-        self.name = name
-        self.needs_application = needs_application  # only a poll of the application leads on from here
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-#: There is nothing to do, or the next poll of the application begins a rebalance.
-RESTING = RebalanceStep("RESTING", needs_application=True)
-#: A pattern is matched with fresh metadata first.
-REFRESHING = RebalanceStep("REFRESHING")
-#: The offsets of the partitions to be revoked are being committed.
-COMMITTING = RebalanceStep("COMMITTING")
-#: The application revokes partitions, and its assignors say what to offer.
-PREPARING = RebalanceStep("PREPARING", needs_application=True)
-#: JoinGroup is to be sent.
-READY = RebalanceStep("READY")
-#: JoinGroup is in flight.
-JOINING = RebalanceStep("JOINING")
-#: The leader waits for the metadata of all members' topics.
-ELECTED = RebalanceStep("ELECTED")
-#: The application's assignor assigns partitions to the members.
-DISTRIBUTING = RebalanceStep("DISTRIBUTING", needs_application=True)
-#: SyncGroup is to be sent, once the leader has the metadata of all topics that it has assigned.
-JOINED = RebalanceStep("JOINED")
-#: SyncGroup is in flight.
-SYNCING = RebalanceStep("SYNCING")
-#: The application is told its assignment.
-ASSIGNING = RebalanceStep("ASSIGNING", needs_application=True)
-
-#: From each step a rebalance may also fail or end, back to RESTING.
-STEPS: dict[RebalanceStep, frozenset[RebalanceStep]] = {
-    RESTING: frozenset((REFRESHING, COMMITTING, PREPARING)),
-    REFRESHING: frozenset((COMMITTING, PREPARING)),
-    COMMITTING: frozenset((PREPARING,)),
-    PREPARING: frozenset((READY,)),
-    READY: frozenset((JOINING,)),
-    JOINING: frozenset((ELECTED, JOINED)),
-    ELECTED: frozenset((DISTRIBUTING,)),
-    DISTRIBUTING: frozenset((JOINED,)),
-    JOINED: frozenset((SYNCING,)),
-    SYNCING: frozenset((ASSIGNING,)),
-    ASSIGNING: frozenset(),
-}
-
-
-def step(current: RebalanceStep, to: RebalanceStep) -> RebalanceStep:
-    """Return ``to``.
-
-    Raises:
-        IllegalStateError: the table does not have this transition.
-    """
-    if to is not RESTING and to not in STEPS[current]:
-        raise IllegalStateError(f"a rebalance cannot go from {current} to {to}")
     return to
 
 
