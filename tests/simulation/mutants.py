@@ -119,7 +119,7 @@ _CONSUMER = (
     Mutant(
         "the revoked callback is skipped",
         "consumer/coordinator/classic_rebalance",
-        "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
+        '            failure = yield from self._listeners.invoke("revoked", owned)\n'
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
         "            self._subscriptions.assign_from_subscribed(())\n        else:",
     ),
@@ -336,7 +336,7 @@ _PROGRESS = (
     Mutant(
         "a new topic is not matched with the pattern",
         "consumer/coordinator/classic_rebalance",
-        "            self.update_pattern_subscription(cluster)\n",
+        "            self._pattern.match(cluster)\n",
         "            pass\n",
     ),
 )
@@ -417,8 +417,8 @@ _CONSUMER_GROUPS = tuple(
         (
             "partitions that a fenced member has lost are reported as revoked",
             "consumer/coordinator/consumer_rebalance",
-            "            failure = yield from self._listeners.invoke_partitions_lost(owned)\n",
-            "            failure = yield from self._listeners.invoke_partitions_revoked(owned)\n",
+            '            failure = yield from self._listeners.invoke("lost", owned)\n',
+            '            failure = yield from self._listeners.invoke("revoked", owned)\n',
         ),
     )
 )
@@ -474,9 +474,9 @@ _STICKY_GROUPS = tuple(
         (
             "partitions that were lost are reported as revoked",
             _PROTOCOL,
-            "                failure = yield from self._listeners.invoke_partitions_lost(owned)\n"
+            '                failure = yield from self._listeners.invoke("lost", owned)\n'
             "                self._subscriptions.assign_from_subscribed(())\n            elif",
-            "                failure = yield from self._listeners.invoke_partitions_revoked(owned)\n"
+            '                failure = yield from self._listeners.invoke("revoked", owned)\n'
             "                self._subscriptions.assign_from_subscribed(())\n            elif",
         ),
     )

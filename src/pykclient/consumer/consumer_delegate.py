@@ -111,7 +111,7 @@ class ConsumerDelegate:
         self._log.info("Subscribed to topics that match %r", pattern.pattern)
         self._subscriptions.subscribe_pattern(pattern, listener)
         if self._coordinator is not None:
-            self._coordinator.update_pattern_subscription(self._metadata.fetch())
+            self._coordinator.member.update_pattern_subscription(self._metadata.fetch())
         self._metadata.request_update_for_new_topics()
 
     def subscribe_broker_pattern(self, pattern: SubscriptionPattern, listener: Any) -> None:

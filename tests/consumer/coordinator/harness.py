@@ -142,7 +142,8 @@ class GroupHarness:
                 self.subscriptions,
                 assignors or [RangeAssignor()],
                 ConsumerInterceptors(interceptors, log_context),
-                auto_commit_interval_ms=auto_commit_interval_ms,
+                self.subscriptions.all_consumed,
+                auto_commit_interval_ms,
             ),
             random.Random(1),
         )

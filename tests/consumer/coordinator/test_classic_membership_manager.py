@@ -217,7 +217,7 @@ def test_a_fatal_failure_is_raised_once(rebalance: Rebalance, sync_fails: bool) 
 def test_lost_coordinator_is_looked_up_before_rejoining(rebalance: Rebalance, sync_fails: bool) -> None:
     request = rebalance.sends_sync() if sync_fails else rebalance.sends_join()
     request.future.raise_error(DisconnectError("lost"))
-    assert rebalance.coordinator.coordinator_unknown
+    assert rebalance.coordinator.lookup.unknown
     rebalance.clock.advance(1_000)
     rebalance.advance()
     assert rebalance.poll() == []

@@ -66,9 +66,9 @@ def is_a(kind: type) -> Any:
 
 class TestFinding:
     def test_coordinator_gets_a_connection_of_its_own(self, group: GroupHarness) -> None:
-        assert group.coordinator.coordinator_unknown
+        assert group.coordinator.lookup.unknown
         group.find_coordinator()
-        assert not group.coordinator.coordinator_unknown
+        assert not group.coordinator.lookup.unknown
         # The coordinator has its own connection, so fetches that wait at the broker do not delay heartbeats.
         assert group.coordinator_node.id == 2**31 - 1 - group.node.id
         assert group.coordinator_node.port == group.node.port
@@ -109,7 +109,7 @@ class TestFinding:
     def test_lost_connection_makes_the_coordinator_unknown(self, group: GroupHarness) -> None:
         group.find_coordinator()
         group.client.backoff(group.coordinator_node, 100)
-        assert group.coordinator.coordinator_unknown
+        assert group.coordinator.lookup.unknown
         group.clock.advance(150)
         group.find_coordinator()
 
@@ -582,7 +582,7 @@ class TestLeaving:
         group.coordinator.close(group.timer(10_000))
         assert [request.members[0].member_id for request in left] == [MEMBER, MEMBER]
         assert 50 < group.clock.now_ms() - start < 2_000  # with the wait for JoinGroup, which is not answered
-        assert not group.coordinator.coordinator_unknown, "only the other connection was lost"
+        assert not group.coordinator.lookup.unknown, "only the other connection was lost"
 
     def test_close_leaves_over_the_first_connection_once_free(self) -> None:
         group = self._rejoining()

@@ -8,6 +8,7 @@ import pytest
 
 from pykclient.consumer.application_driver import NOTHING, UnsentRequest
 from pykclient.consumer.coordinator.classic_membership import LeaveGroupRequestManager
+from pykclient.consumer.coordinator.group_member import MemberContext
 from pykclient.consumer.coordinator.membership import PREPARING_REBALANCE, UNJOINED, Generation
 from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import DisconnectError, IllegalGenerationError, KafkaError
@@ -26,15 +27,20 @@ class Leaving:
         self.coordinator = self.group.coordinator.lookup
         self.membership = self.group.member.membership
         self.is_joining = self.is_join_in_flight = False
-        self.manager = LeaveGroupRequestManager(
+        context = MemberContext(
             self.group.coordinator.config,
             self.group.coordinator.log_context,
+            self.group.network,
             self.membership,
             self.coordinator,
             self.clock,
-            self.group.member.membership._retry_backoff,
-            lambda: self.is_joining,
-            lambda: self.is_join_in_flight,
+            self.membership._retry_backoff,
+            self.group.member._consumer,
+            self.group.metrics,
+            self.group.coordinator.listeners,
+        )
+        self.manager = LeaveGroupRequestManager(
+            context, self.membership, lambda: self.is_joining, lambda: self.is_join_in_flight
         )
         self.membership.begin_rebalance()
         self.membership.joined(FIRST)

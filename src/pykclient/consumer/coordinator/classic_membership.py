@@ -15,7 +15,7 @@ from pykclient import errors
 from pykclient.clock import Clock
 from pykclient.consumer.application_driver import NOTHING, PollResult, RequestFuture, UnsentRequest
 from pykclient.consumer.coordinator import group_requests
-from pykclient.consumer.coordinator.group_member import HeartbeatManager
+from pykclient.consumer.coordinator.group_member import HeartbeatManager, MemberManager
 from pykclient.consumer.coordinator.group_requests import LeaveGroupBuilder
 from pykclient.consumer.coordinator.membership import (
     COMPLETING_REBALANCE,
@@ -35,8 +35,7 @@ from pykclient.network.client_request import Shortcut
 from pykclient.network.exponential_backoff import ExponentialBackoff
 
 if TYPE_CHECKING:
-    from pykclient.consumer.application_driver import NetworkClientDelegate
-    from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
+    from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.metrics import Sensor
     from pykclient.network.client_request import ClientRequest, ClientResponse
     from pykclient.types import Node
@@ -260,7 +259,7 @@ class _Leaving:
         self.next_ms = 0
 
 
-class LeaveGroupRequestManager:
+class LeaveGroupRequestManager(MemberManager):
     """Ends memberships, and tells the coordinator.
 
     A broker answers the requests of a connection in order. While JoinGroup or SyncGroup waits there for members that
@@ -276,21 +275,13 @@ class LeaveGroupRequestManager:
 
     def __init__(
         self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
+        context: MemberContext,
         membership: ClassicMembership,
-        coordinator: CoordinatorRequestManager,
-        clock: Clock,
-        retry_backoff: ExponentialBackoff,
         is_joining: Callable[[], bool],
         is_join_in_flight: Callable[[], bool],
     ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
+        super().__init__(context)
         self._membership = membership
-        self._coordinator = coordinator
-        self._clock = clock
-        self._retry_backoff = retry_backoff
         self._is_joining = is_joining
         self._is_join_in_flight = is_join_in_flight
         self.pending: _Leaving | None = None
@@ -444,15 +435,12 @@ class HeartbeatRequestManager(HeartbeatManager):
 
     def __init__(
         self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
+        context: MemberContext,
         membership: ClassicMembership,
-        coordinator: CoordinatorRequestManager,
         latency: Sensor,
         leaving: LeaveGroupRequestManager,
-        client: NetworkClientDelegate,
     ) -> None:
-        super().__init__(config, log_context, coordinator, latency, client)
+        super().__init__(context.config, context.log_context, context.lookup, latency, context.client)
         self._membership = membership
         self._leaving = leaving
         self._refused_with: tuple[type[errors.BrokerError], ...] = ()  # the error of the last answer, if it was one

@@ -30,9 +30,8 @@ from pykclient.consumer.coordinator.classic_membership import HeartbeatRequestMa
 from pykclient.consumer.coordinator.coordinator_request_manager import handled, unexpected
 from pykclient.consumer.coordinator.group_member import (
     ClassicMemberMetrics,
-    CoordinatedConsumer,
     GroupMember,
-    RebalanceListenerInvoker,
+    MemberManager,
     moved,
     names,
 )
@@ -61,8 +60,6 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.classic_membership import ClassicMembership
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.group_member import MemberContext
-    from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.log_context import LogContext
     from pykclient.protocol.messages.join_group import JoinGroupResponse
     from pykclient.protocol.messages.sync_group import SyncGroupResponse
 
@@ -184,7 +181,7 @@ _ASSIGN_FROM_SUBSCRIBED = frozenset(("range", "roundrobin", "sticky", "cooperati
 _COOPERATIVE_STICKY = "cooperative-sticky"
 
 
-class ConsumerGroupProtocol:
+class ConsumerGroupProtocol(MemberManager):
     """Subscribes to the group's topics, assigns partitions as the leader, and applies assignments.
 
     Thread: application.
@@ -192,23 +189,18 @@ class ConsumerGroupProtocol:
 
     def __init__(
         self,
-        config: GroupRebalanceConfig,
-        log_context: LogContext,
+        context: MemberContext,
         membership: ClassicMembership,
         commits: CommitRequestManager,
-        consumer: CoordinatedConsumer,
-        listeners: RebalanceListenerInvoker,
+        pattern: PatternSubscription,
     ) -> None:
-        self._config = config
-        self._log = log_context.logger(__name__)
+        super().__init__(context)
         self._membership = membership
         self._commits = commits
-        self._assignors = consumer.assignors
-        self._metadata = consumer.metadata
-        self._subscriptions = consumer.subscriptions
-        self._listeners = listeners
-        self._pattern = PatternSubscription(consumer.metadata, consumer.subscriptions)
-        self._protocol = _common_protocol(consumer.assignors)
+        self._pattern = pattern
+        self._assignors = context.consumer.assignors
+        self._listeners = context.listeners
+        self._protocol = _common_protocol(self._assignors)
         self.is_leader = False  # as of the last join
         self._joined_subscription: frozenset[str] | None = None
         self._metadata_snapshot = self._snapshot_of(self._metadata.fetch(), self._metadata.update_version)
@@ -220,7 +212,9 @@ class ConsumerGroupProtocol:
         #: True if the leader has assigned topics whose metadata it must have before it sends the assignment.
         self.awaits_topics = False
         #: This member's place in the group, as of the last completed join.
-        self.group_metadata = ConsumerGroupMetadata(config.group_id, group_instance_id=config.group_instance_id)
+        self.group_metadata = ConsumerGroupMetadata(
+            self._config.group_id, group_instance_id=self._config.group_instance_id
+        )
 
     def check_assignors(self) -> None:
         """Raise IllegalStateError if there are no assignors."""
@@ -243,15 +237,11 @@ class ConsumerGroupProtocol:
             # nothing.
             return
         if self._subscriptions.has_pattern_subscription():
-            self.update_pattern_subscription(cluster)
+            self._pattern.match(cluster)
         self._metadata_snapshot = self._snapshot_of(cluster, version)
 
     def _snapshot_of(self, cluster: Cluster, version: int) -> PartitionSnapshot:
         return PartitionSnapshot(self._config.rack_id, self._subscriptions.metadata_topics(), cluster, version)
-
-    def update_pattern_subscription(self, cluster: Cluster) -> None:
-        """Subscribe to the topics that match the pattern now."""
-        self._pattern.match(cluster)
 
     def rejoin_needed(self) -> bool:
         """Return whether this member must rejoin, for example because its subscription or topics changed."""
@@ -292,18 +282,18 @@ class ConsumerGroupProtocol:
         if generation.generation_id == NO_GENERATION.generation_id or not generation.has_member_id:
             if owned:
                 self._log.info("The membership has ended, so other members may own these partitions already")
-                failure = yield from self._listeners.invoke_partitions_lost(owned)
+                failure = yield from self._listeners.invoke("lost", owned)
                 self._subscriptions.assign_from_subscribed(())
             elif self._protocol == EAGER and self._listeners.follows_rebalances:
-                failure = yield from self._listeners.invoke_partitions_revoked(owned)
+                failure = yield from self._listeners.invoke("revoked", owned)
         elif self._protocol == EAGER:
-            failure = yield from self._listeners.invoke_partitions_revoked(owned)
+            failure = yield from self._listeners.invoke("revoked", owned)
             self._subscriptions.assign_from_subscribed(())
         else:
             subscription = self._subscriptions.subscription()
             revoked = {tp for tp in owned if tp.topic not in subscription}
             if revoked:
-                failure = yield from self._listeners.invoke_partitions_revoked(revoked)
+                failure = yield from self._listeners.invoke("revoked", revoked)
                 self._subscriptions.assign_from_subscribed(owned - revoked)
         self._subscriptions.reset_group_subscription()
         raise_first([failure])
@@ -323,9 +313,9 @@ class ConsumerGroupProtocol:
             or not generation.has_member_id
             or self._membership.rebalance_in_progress
         ):
-            failure = yield from self._listeners.invoke_partitions_lost(owned)
+            failure = yield from self._listeners.invoke("lost", owned)
         else:
-            failure = yield from self._listeners.invoke_partitions_revoked(owned)
+            failure = yield from self._listeners.invoke("revoked", owned)
         self._subscriptions.assign_from_subscribed(())
         raise_first([failure])
 
@@ -460,7 +450,7 @@ class ConsumerGroupProtocol:
             revoked = owned.difference(assignment.partitions)
             if revoked:
                 # The state changes after the application was notified.
-                failures.append((yield from self._listeners.invoke_partitions_revoked(revoked)))
+                failures.append((yield from self._listeners.invoke("revoked", revoked)))
                 self._membership.request_rejoin(
                     "need to revoke partitions and re-join", f"given back: {names(revoked)}"
                 )
@@ -471,7 +461,7 @@ class ConsumerGroupProtocol:
             failures.append(error)
         self._commits.reschedule_auto_commit()
         self._subscriptions.assign_from_subscribed(assignment.partitions)
-        failures.append((yield from self._listeners.invoke_partitions_assigned(added)))
+        failures.append((yield from self._listeners.invoke("assigned", added)))
         raise_first(failures)
 
     def _maybe_update_joined_subscription(self, partitions: Collection[TopicPartition]) -> None:
@@ -624,25 +614,13 @@ class ClassicMembershipManager(GroupMember):
     def __init__(self, context: MemberContext, membership: ClassicMembership, commits: CommitRequestManager) -> None:
         super().__init__(context)
         self._commits = commits
-        config, log_context, lookup = context.config, context.log_context, context.lookup
         self.membership = membership
         self._sensors = ClassicMemberMetrics(context.metrics, membership)
-        self.protocol = ConsumerGroupProtocol(
-            config, log_context, membership, commits, context.consumer, context.listeners
-        )
+        self.protocol = ConsumerGroupProtocol(context, membership, commits, self._pattern)
         self.leaving = LeaveGroupRequestManager(
-            config,
-            log_context,
-            membership,
-            lookup,
-            context.clock,
-            context.retry_backoff,
-            lambda: self.is_joining,
-            lambda: self.is_join_in_flight,
+            context, membership, lambda: self.is_joining, lambda: self.is_join_in_flight
         )
-        self.heartbeats = HeartbeatRequestManager(
-            config, log_context, membership, lookup, self._sensors.heartbeat, self.leaving, context.client
-        )
+        self.heartbeats = HeartbeatRequestManager(context, membership, self._sensors.heartbeat, self.leaving)
         self.managers = (self, self.heartbeats, self.leaving)
         self._step = RESTING
         self._failure: Exception | None = None  # for the application
@@ -677,10 +655,6 @@ class ClassicMembershipManager(GroupMember):
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""
         self.protocol.metadata_updated()
-
-    def update_pattern_subscription(self, cluster: Cluster) -> None:
-        """Subscribe to the topics that match the pattern now."""
-        self.protocol.update_pattern_subscription(cluster)
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pykclient.consumer.application_driver import ApplicationEvents, Steps
     from pykclient.consumer.coordinator.group_member import MemberContext
     from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-    from pykclient.consumer.values import ConsumerInterceptors
     from pykclient.log_context import PrefixLogger
     from pykclient.network.client_request import ClientRequest, ClientResponse
 
@@ -161,7 +160,9 @@ class CommitRequestManager(MemberManager):
         self._membership = context.membership
         self._events = events
         self._commit_sensor = commit_sensor
-        self.auto_commit_enabled = self._consumer.auto_commit_enabled
+        interval_ms = self._consumer.auto_commit_interval_ms
+        self.auto_commit_enabled = interval_ms is not None
+        self._auto_commit_interval_ms = interval_ms or 0
         self.reschedule_auto_commit()
         #: The commits without an outcome, in the order of the calls.
         self.pending: list[_Commit] = []
@@ -172,8 +173,7 @@ class CommitRequestManager(MemberManager):
         self._refused: dict[TopicPartition, int] = {}
         self._deleted: set[TopicPartition] = set()  # partitions that the last automatic commit omitted
         self._usual = UsualResponse()
-        interceptors = self._consumer.interceptors
-        self._is_intercepted = interceptors is not None and not interceptors.is_empty
+        self._is_intercepted = not self._consumer.interceptors.is_empty
 
     # --- commits of the application ------------------------------------------------------------------------------
 
@@ -232,13 +232,13 @@ class CommitRequestManager(MemberManager):
 
         An interval of 0 means a commit with every poll, but no additional polls.
         """
-        if not self._consumer.auto_commit_interval_ms:
+        if not self._auto_commit_interval_ms:
             return FOREVER_MS
         return max(0, self._next_auto_commit_ms - self._clock.now_ms())
 
     def reschedule_auto_commit(self) -> None:
         """Restart the interval."""
-        self._next_auto_commit_ms = self._clock.now_ms() + self._consumer.auto_commit_interval_ms
+        self._next_auto_commit_ms = self._clock.now_ms() + self._auto_commit_interval_ms
 
     def maybe_auto_commit_async(self, now_ms: int, call_ms: int = 0) -> bool:
         """Commit the consumed offsets if the interval has passed; return whether it has.
@@ -246,7 +246,7 @@ class CommitRequestManager(MemberManager):
         Also do so if the interval would end in the middle of a call that waits for ``call_ms``.
         """
         if self.auto_commit_enabled:
-            wait_ms, interval_ms = self._next_auto_commit_ms - now_ms, self._consumer.auto_commit_interval_ms
+            wait_ms, interval_ms = self._next_auto_commit_ms - now_ms, self._auto_commit_interval_ms
             if wait_ms <= 0 or begins_with(wait_ms, call_ms, interval_ms):
                 self._next_auto_commit_ms = now_ms + interval_ms
                 self.raise_if_fenced()
@@ -393,9 +393,8 @@ class CommitRequestManager(MemberManager):
         """Complete a commit: the application's by an event, others at once."""
         if commit.is_done:
             return
-        interceptors = self._consumer.interceptors
-        if error is None and interceptors is not None and self._is_intercepted and commit.offsets:
-            self._events.add(self._intercept(commit, interceptors))
+        if error is None and self._is_intercepted and commit.offsets:
+            self._events.add(self._intercept(commit))
         if commit.is_async and isinstance(error, errors.RetriableError):
             error = _retriable(error)
         if isinstance(error, errors.FencedInstanceIdError) and commit.is_async:
@@ -417,10 +416,10 @@ class CommitRequestManager(MemberManager):
 
     # --- events --------------------------------------------------------------------------------------------------
 
-    def _intercept(self, commit: _Commit, interceptors: ConsumerInterceptors) -> Steps[None]:
+    def _intercept(self, commit: _Commit) -> Steps[None]:
         if not commit.intercepted:
             commit.intercepted = True
-            yield ApplicationCall(partial(interceptors.on_commit, commit.offsets), uses_consumer=False)
+            yield ApplicationCall(partial(self._consumer.interceptors.on_commit, commit.offsets), uses_consumer=False)
 
     def _tell(self, commit: _Commit, error: Exception | None) -> Steps[None]:
         if commit.told or commit.callback is None:

@@ -30,12 +30,11 @@ from pykclient.consumer.coordinator.commit_request_manager import (
 )
 from pykclient.consumer.coordinator.coordinator_request_manager import CoordinatorRequestManager
 from pykclient.consumer.coordinator.group_member import (
-    ConsumerCoordinatorMetrics,
     CoordinatedConsumer,
     MemberContext,
     Offsets,
-    RebalanceCallbackMetrics,
     RebalanceListenerInvoker,
+    commit_sensor,
 )
 from pykclient.consumer.coordinator.membership import CONSUMER, GroupRebalanceConfig
 from pykclient.consumer.values import GroupMembershipOperation
@@ -44,7 +43,6 @@ from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment, Thread
 from pykclient.network.exponential_backoff import ExponentialBackoff
-from pykclient.network.metadata import Cluster
 from pykclient.types import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -209,17 +207,16 @@ class ConsumerCoordinator:
         self.events = ApplicationEvents()
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.membership, create_member = new_member(config, log_context, clock, backoff, rng)
-        commit_sensors = ConsumerCoordinatorMetrics(metrics, self._subscriptions.num_assigned_partitions)
-        self.listeners = RebalanceListenerInvoker(
-            log_context, self._subscriptions, clock, RebalanceCallbackMetrics(metrics)
-        )
+        self.listeners = RebalanceListenerInvoker(log_context, self._subscriptions, clock, metrics)
         self.lookup = lookup = CoordinatorRequestManager(
             config, log_context, client, self.membership, clock, backoff, consumer.metadata
         )
         context = MemberContext(
             config, log_context, client, self.membership, lookup, clock, backoff, consumer, metrics, self.listeners
         )
-        self._commits = CommitRequestManager(context, self.events, commit_sensors.commit)
+        self._commits = CommitRequestManager(
+            context, self.events, commit_sensor(metrics, self._subscriptions.num_assigned_partitions)
+        )
         self._committed = CommittedOffsetsRequestManager(context)
         self.member = create_member(context, self._commits)
         # A manager comes before those that it needs, which then act in the same round.
@@ -242,11 +239,6 @@ class ConsumerCoordinator:
         return len(self.events) + len(self.member.events)
 
     # --- the coordinator -------------------------------------------------------------------------------------------
-
-    @property
-    def coordinator_unknown(self) -> bool:
-        """True if there is no coordinator with a usable or pending connection."""
-        return self.lookup.check_and_get() is None
 
     def ensure_coordinator_ready(self, timer: Timer) -> Steps[bool]:
         """Find the coordinator if it is unknown; return False if the timer expires first.
@@ -321,7 +313,7 @@ class ConsumerCoordinator:
 
     def _poll_group(self, timer: Timer) -> Steps[bool]:
         member = self.member
-        if member.needs_coordinator and self.coordinator_unknown:
+        if member.needs_coordinator and self.lookup.unknown:
             is_ready = yield from self.ensure_coordinator_ready(timer)
             if not is_ready:
                 return False
@@ -342,7 +334,7 @@ class ConsumerCoordinator:
 
     def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
         """Rebalance the group in the next poll, if the protocol lets members decide."""
-        self.member.request_rejoin(short_reason, full_reason)
+        self.membership.request_rejoin(short_reason, full_reason)
 
     def time_to_next_poll(self) -> int:
         """Return the milliseconds that a wait for records may take before ``poll`` must be called again.
@@ -356,11 +348,7 @@ class ConsumerCoordinator:
         if wait_ms > 0:
             return wait_ms
         is_member = self._subscriptions.is_auto_assigned
-        return FOREVER_MS if is_member and (self.rejoin_needed_or_pending() or self.coordinator_unknown) else 0
-
-    def update_pattern_subscription(self, cluster: Cluster) -> None:
-        """Subscribe to the topics that match the pattern now."""
-        self.member.update_pattern_subscription(cluster)
+        return FOREVER_MS if is_member and (self.rejoin_needed_or_pending() or self.lookup.unknown) else 0
 
     # --- heartbeats ------------------------------------------------------------------------------------------------
 

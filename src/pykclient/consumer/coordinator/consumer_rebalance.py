@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykclient.consumer.application_driver import NOTHING, PollResult
-from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.consumer_membership import (
     FATAL,
     FENCED,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pykclient.consumer.coordinator.commit_request_manager import CommitBeforeRevoke, CommitRequestManager
     from pykclient.consumer.coordinator.consumer_membership import ConsumerMembership
     from pykclient.consumer.coordinator.group_member import MemberContext
-    from pykclient.network.metadata import Cluster
 
 
 class _Reconciliation:
@@ -81,7 +79,6 @@ class ConsumerMembershipManager(GroupMember):
         self._commits = commits
         self.membership = membership
         self._sensors = GroupCoordinatorMetrics(context.metrics, membership)
-        self._pattern = PatternSubscription(self._metadata, self._subscriptions)
         self.heartbeats = ConsumerHeartbeatRequestManager(
             context.config,
             context.log_context,
@@ -111,10 +108,6 @@ class ConsumerMembershipManager(GroupMember):
     def metadata_updated(self) -> None:
         """Match a pattern with metadata that arrived since the last call."""
         self._pattern.metadata_updated()
-
-    def update_pattern_subscription(self, cluster: Cluster) -> None:
-        """Subscribe to the topics that match the pattern now."""
-        self._pattern.match(cluster)
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +241,7 @@ class ConsumerMembershipManager(GroupMember):
         """Give up and take over partitions. If this is interrupted, the next poll resumes there."""
         if not current.is_revoked:
             if current.revoked:
-                current.failures.append((yield from self._listeners.invoke_partitions_revoked(current.revoked)))
+                current.failures.append((yield from self._listeners.invoke("revoked", current.revoked)))
             current.is_revoked = True
         subscriptions = self._subscriptions
         if not self.membership.is_current(current.incarnation) and subscriptions.has_auto_assigned_partitions():
@@ -259,7 +252,7 @@ class ConsumerMembershipManager(GroupMember):
         if not current.is_assigned:
             subscriptions.assign_from_subscribed_awaiting_callback(current.partitions, current.added)
             current.is_assigned = True
-        current.failures.append((yield from self._listeners.invoke_partitions_assigned(current.added)))
+        current.failures.append((yield from self._listeners.invoke("assigned", current.added)))
         if not self._is_relevant(current):
             return
         subscriptions.enable_partitions_awaiting_callback(current.added)
@@ -311,7 +304,7 @@ class ConsumerMembershipManager(GroupMember):
         owned = self._subscriptions.assigned_partitions()
         failure: Exception | None = None
         if owned:
-            failure = yield from self._listeners.invoke_partitions_lost(owned)
+            failure = yield from self._listeners.invoke("lost", owned)
             self._subscriptions.assign_from_subscribed(())
         return failure
 
@@ -335,7 +328,7 @@ class ConsumerMembershipManager(GroupMember):
         owned = self._subscriptions.assigned_partitions()
         failure: Exception | None
         if self.membership.prepare_leaving() and owned:
-            failure = yield from self._listeners.invoke_partitions_revoked(owned)
+            failure = yield from self._listeners.invoke("revoked", owned)
             self._subscriptions.assign_from_subscribed(())
         else:
             failure = yield from self._lose()

@@ -154,6 +154,7 @@ class CoordinatorRequestManager:
 
     @property
     def unknown(self) -> bool:
+        """True if there is no coordinator with a usable or pending connection."""
         return self.check_and_get() is None
 
     def mark_unknown(self, cause: str, *, is_disconnected: bool = False) -> None:

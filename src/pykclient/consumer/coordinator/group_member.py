@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykclient.clock import Clock
 from pykclient.consumer.application_driver import ApplicationCall, ApplicationEvents, PollResult, Steps
+from pykclient.consumer.consumer_metadata import PatternSubscription
 from pykclient.consumer.coordinator.membership import Membership
 from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.errors import KafkaError, WakeupError
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 METRIC_PREFIX = "consumer"
 GROUP_SUFFIX = "-coordinator-metrics"
+_GROUP = METRIC_PREFIX + GROUP_SUFFIX
 _HOUR_MS = 3_600_000
 
 
@@ -86,10 +88,9 @@ class GroupCoordinatorMetrics(HeartbeatMetrics):
     """The metrics of a membership in a consumer group, by any protocol. Thread: any."""
 
     def __init__(self, metrics: Metrics, membership: Membership) -> None:
-        group = METRIC_PREFIX + GROUP_SUFFIX
-        super().__init__(metrics, group, membership)
+        super().__init__(metrics, _GROUP, membership)
         rebalance = "for a rebalance until it succeeded, failed attempts included"
-        self.successful_rebalance = _latency(metrics, group, "rebalance-latency", "rebalance-latency", rebalance)
+        self.successful_rebalance = _latency(metrics, "rebalance-latency", rebalance)
         self.successful_rebalance.add(
             self._name("rebalance-latency-total", "All time spent in rebalances that succeeded"), CumulativeSum()
         )
@@ -117,50 +118,32 @@ class ClassicMemberMetrics(GroupCoordinatorMetrics):
 
     def __init__(self, metrics: Metrics, membership: Membership) -> None:
         super().__init__(metrics, membership)
-        group = METRIC_PREFIX + GROUP_SUFFIX
-        self.join = _latency(metrics, group, "join-latency", "join-time", "to join the group")
-        self.join.add(_meter(metrics, group, "join", "group joins"))
-        self.sync = _latency(metrics, group, "sync-latency", "sync-time", "to get the assignment")
-        self.sync.add(_meter(metrics, group, "sync", "group syncs"))
+        self.join = _latency(metrics, "join-time", "to join the group", "join-latency")
+        self.join.add(_meter(metrics, _GROUP, "join", "group joins"))
+        self.sync = _latency(metrics, "sync-time", "to get the assignment", "sync-latency")
+        self.sync.add(_meter(metrics, _GROUP, "sync", "group syncs"))
 
 
-class ConsumerCoordinatorMetrics:
-    """The additional metrics of consumers. Thread: any."""
-
-    def __init__(self, metrics: Metrics, num_assigned_partitions: Callable[[], int]) -> None:
-        group = METRIC_PREFIX + GROUP_SUFFIX
-        self.commit = _latency(metrics, group, "commit-latency", "commit-latency", "for a commit")
-        self.commit.add(_meter(metrics, group, "commit", "commit calls"))
-        metrics.add_metric(
-            metrics.metric_name("assigned-partitions", group, "How many partitions are assigned to this consumer"),
-            lambda _config, _now_ms: num_assigned_partitions(),
-        )
-
-
-class RebalanceCallbackMetrics:
-    """The latencies of the application's rebalance listener. Thread: application."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        group = METRIC_PREFIX + GROUP_SUFFIX
-        self.revoked = self._sensor(metrics, group, "revoked")
-        self.assigned = self._sensor(metrics, group, "assigned")
-        self.lost = self._sensor(metrics, group, "lost")
-
-    @staticmethod
-    def _sensor(metrics: Metrics, group: str, what: str) -> Sensor:
-        name = f"partition-{what}-latency"
-        return _latency(metrics, group, name, name, f"by on_partitions_{what} of the rebalance listener")
+def commit_sensor(metrics: Metrics, num_assigned_partitions: Callable[[], int]) -> Sensor:
+    """Return the sensor of commits, and add the other metric of a consumer in a group: its number of partitions."""
+    sensor = _latency(metrics, "commit-latency", "for a commit")
+    sensor.add(_meter(metrics, _GROUP, "commit", "commit calls"))
+    metrics.add_metric(
+        metrics.metric_name("assigned-partitions", _GROUP, "How many partitions are assigned to this consumer"),
+        lambda _config, _now_ms: num_assigned_partitions(),
+    )
+    return sensor
 
 
 def _seconds_since(then_ms: int | None, now_ms: int) -> int:
     return -1 if then_ms is None else (now_ms - then_ms) // 1000
 
 
-def _latency(metrics: Metrics, group: str, sensor_name: str, name: str, what: str) -> Sensor:
+def _latency(metrics: Metrics, name: str, what: str, sensor_name: str | None = None) -> Sensor:
     """Return a sensor with an average and a maximum."""
-    sensor = metrics.sensor(sensor_name)
-    sensor.add(metrics.metric_name(f"{name}-avg", group, f"The average time taken {what}"), Avg())
-    sensor.add(metrics.metric_name(f"{name}-max", group, f"The longest time taken {what}"), Max())
+    sensor = metrics.sensor(sensor_name or name)
+    sensor.add(metrics.metric_name(f"{name}-avg", _GROUP, f"The average time taken {what}"), Avg())
+    sensor.add(metrics.metric_name(f"{name}-max", _GROUP, f"The longest time taken {what}"), Max())
     return sensor
 
 
@@ -229,82 +212,57 @@ class HeartbeatManager:
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class CoordinatedConsumer:
+class CoordinatedConsumer(NamedTuple):
     """The components of a consumer that its coordinator uses.
 
     ``auto_commit_offsets`` returns the positions to commit automatically: those after the records returned to the
-    application, which may be before the fetcher's positions. Thread: application.
+    application, which may be before the fetcher's positions. Without ``auto_commit_interval_ms``, nothing is committed
+    automatically. Thread: application.
     """
 
-    def __init__(
-        self,
-        metadata: ConsumerMetadata,
-        subscriptions: SubscriptionState,
-        assignors: Sequence[ConsumerPartitionAssignor],
-        interceptors: ConsumerInterceptors | None = None,
-        *,
-        auto_commit_offsets: Callable[[], Offsets] | None = None,
-        auto_commit_interval_ms: int | None = None,
-    ) -> None:
-        self.metadata = metadata
-        self.subscriptions = subscriptions
-        self.assignors = list(assignors)
-        self.interceptors = interceptors
-        self.auto_commit_offsets: Callable[[], Offsets] = auto_commit_offsets or subscriptions.all_consumed
-        self.auto_commit_enabled = auto_commit_interval_ms is not None
-        self.auto_commit_interval_ms = auto_commit_interval_ms or 0
+    metadata: ConsumerMetadata
+    subscriptions: SubscriptionState
+    assignors: Sequence[ConsumerPartitionAssignor]
+    interceptors: ConsumerInterceptors
+    auto_commit_offsets: Callable[[], Offsets]
+    auto_commit_interval_ms: int | None = None
 
 
 class RebalanceListenerInvoker:
-    """Calls the listener. Each method's steps return the listener's exception, so that the rebalance can continue
-    first.
-
-    WakeupError is raised. Thread: application.
-    """
+    """Calls the rebalance listener, and measures how long that takes. Thread: application."""
 
     def __init__(
-        self,
-        log_context: LogContext,
-        subscriptions: SubscriptionState,
-        clock: Clock,
-        metrics: RebalanceCallbackMetrics,
+        self, log_context: LogContext, subscriptions: SubscriptionState, clock: Clock, metrics: Metrics
     ) -> None:
         self._log = log_context.logger(__name__)
         self._subscriptions = subscriptions
         self._clock = clock
-        self._metrics = metrics
+        self._latencies = {
+            what: _latency(metrics, f"partition-{what}-latency", f"by on_partitions_{what} of the rebalance listener")
+            for what in ("revoked", "assigned", "lost")
+        }
         #: True if listeners are called in each rebalance of an eager assignor, even if the member has no partitions to
         #: revoke, as before the first or after its membership ended; and not when the member leaves. As in aiokafka.
         self.follows_rebalances = False
         #: True while the member gives up its partitions because it is about to leave.
         self.is_leaving = False
 
-    def invoke_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
-        self._log.info("Partitions assigned: %s", names(partitions))
-        return self._invoke("on_partitions_assigned", partitions, self._metrics.assigned)
+    def invoke(self, what: str, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
+        """Tell the listener that partitions are ``assigned``, ``revoked`` or ``lost``.
 
-    def invoke_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
-        self._log.info("Partitions revoked: %s", names(partitions))
-        self._tell_paused(partitions)
-        return self._invoke("on_partitions_revoked", partitions, self._metrics.revoked)
-
-    def invoke_partitions_lost(self, partitions: Collection[TopicPartition]) -> Steps[Exception | None]:
-        self._log.info("Partitions lost: %s", names(partitions))
-        self._tell_paused(partitions)
-        return self._invoke("on_partitions_lost", partitions, self._metrics.lost)
-
-    def _tell_paused(self, partitions: Collection[TopicPartition]) -> None:
+        Return its exception, so that the rebalance can continue first; WakeupError is raised.
+        """
+        self._log.info("Partitions %s: %s", what, names(partitions))
         paused = self._subscriptions.paused_partitions().intersection(partitions)
-        if paused:
+        if paused and what != "assigned":
             self._log.info("No longer paused, also if they are assigned again: %s", names(paused))
-
-    def _invoke(self, method: str, partitions: Collection[TopicPartition], sensor: Sensor) -> Steps[Exception | None]:
+        method = f"on_partitions_{what}"
         listener: Any = self._subscriptions.rebalance_listener()
         if listener is None or (self.is_leaving and self.follows_rebalances):
             return None
         callback: Callable[[set[TopicPartition]], object] | None = getattr(listener, method, None)
         if callback is None:
-            if method != "on_partitions_lost":
+            if what != "lost":
                 return None
             callback = listener.on_partitions_revoked
         start_ms = self._clock.now_ms()
@@ -315,7 +273,7 @@ class RebalanceListenerInvoker:
         except Exception as error:  # noqa: BLE001 - the application's code; poll() raises it
             self._log.exception("%s.%s failed for %s", type(listener).__name__, method, names(partitions))
             return error
-        sensor.record(self._clock.now_ms() - start_ms)
+        self._latencies[what].record(self._clock.now_ms() - start_ms)
         return None
 
 
@@ -353,7 +311,7 @@ class MemberContext(NamedTuple):
 
 
 class MemberManager:
-    """A manager of the application's thread, with the components that it shares with others. Thread: application."""
+    """A part of a member, mostly a request manager, with the components that the parts share. Thread: application."""
 
     runs_in_background = False
 
@@ -382,6 +340,7 @@ class GroupMember(MemberManager, ABC):
     def __init__(self, context: MemberContext) -> None:
         super().__init__(context)
         self._listeners = context.listeners
+        self._pattern = PatternSubscription(self._metadata, self._subscriptions)
         #: The application's steps of the current rebalance.
         self.events = ApplicationEvents()
 
@@ -400,9 +359,9 @@ class GroupMember(MemberManager, ABC):
     def metadata_updated(self) -> None:
         """Process metadata that arrived since the last call."""
 
-    @abstractmethod
     def update_pattern_subscription(self, cluster: Cluster) -> None:
         """Subscribe to the topics that match the pattern now."""
+        self._pattern.match(cluster)
 
     # --- each poll ---------------------------------------------------------------------------------------------------
 
@@ -433,10 +392,6 @@ class GroupMember(MemberManager, ABC):
 
         Raises the error of an attempt that no retry will fix.
         """
-
-    def request_rejoin(self, short_reason: str, full_reason: str | None = None) -> None:
-        """Rebalance the group in the next poll, if the protocol lets members decide."""
-        self.membership.request_rejoin(short_reason, full_reason)
 
     # --- leaving -----------------------------------------------------------------------------------------------------
 
