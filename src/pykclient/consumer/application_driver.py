@@ -294,8 +294,6 @@ class RequestManagers:
     ``send(request, is_background)`` queues a request. Thread: the holder of the I/O lease.
     """
 
-    __slots__ = ("_all", "_background", "_send", "due_ms")
-
     def __init__(self, send: Callable[[UnsentRequest, bool], object]) -> None:
         self._send = send
         self._all: tuple[RequestManager, ...] = ()
@@ -341,8 +339,6 @@ class TimedOperation(Generic[T]):
 
     A subclass adds the state between attempts. Thread: that of the manager.
     """
-
-    __slots__ = ("deadline_ms", "future", "in_flight", "last_error", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
@@ -809,8 +805,6 @@ class Wait(NamedTuple):
 class Transmit:
     """Send the requests that are due, without waiting and without completing any. Thread: application."""
 
-    __slots__ = ()
-
 
 #: The requests that an operation may yield.
 Asked = ApplicationCall | Round | Wait | Transmit
@@ -861,8 +855,6 @@ def client_instance_id(
 
 class ApplicationEvents:
     """A queue of steps, to be run outside the I/O lease in the order in which they were added. Thread: application."""
-
-    __slots__ = ("metrics", "queue")
 
     def __init__(self) -> None:
         #: The steps. Only this class changes it.

@@ -60,14 +60,18 @@ def topics(values: Collection[str]) -> list[str]:
         IllegalArgumentError: ``values`` is a single string, or one of them is blank or not a string.
         InvalidTopicError: no topic can have one of these names.
     """
+    hint = "; pass a pattern as subscribe(pattern=...)" if hasattr(values, "pattern") else ""
+    return [topic_names.checked(name) for name in _names(values, "topics", hint)]
+
+
+def _names(values: Any, what: str, hint: str = "") -> list[Any]:
     if isinstance(values, str):
         name = topic_names.shown(values)
-        raise IllegalArgumentError(f"topics must be a list of names, not the string {name}; write [{name}]")
+        raise IllegalArgumentError(f"{what} must be a list of names, not the string {name}; write [{name}]")
     names = elements(values)
     if names is None:
-        hint = "; pass a pattern as subscribe(pattern=...)" if hasattr(values, "pattern") else ""
-        raise IllegalArgumentError(f"topics must be a list of names, not {shown(values)}{hint}")
-    return [topic_names.checked(name) for name in names]
+        raise IllegalArgumentError(f"{what} must be a list of names, not {shown(values)}{hint}")
+    return names
 
 
 def pattern(value: Any) -> re.Pattern[str]:
@@ -324,12 +328,7 @@ def columns(values: Any) -> list[str] | None:
     """
     if values is None:
         return None
-    if isinstance(values, str):
-        name = topic_names.shown(values)
-        raise IllegalArgumentError(f"columns must be a list of names, not the string {name}; write [{name}]")
-    names = elements(values)
-    if names is None:
-        raise IllegalArgumentError(f"columns must be a list of names, not {shown(values)}")
+    names = _names(values, "columns")
     for name in names:
         if not isinstance(name, str):
             raise IllegalArgumentError(f"columns must be a list of names, but one of them is {shown(name)}")

@@ -89,16 +89,23 @@ class CommonComponents:
     def _connect(
         self,
         kafka_client: KafkaClient | None,
-        api_versions: ApiVersions,
+        metadata: ConsumerMetadata | None,
+        subscriptions: SubscriptionState | None,
+        strategy: AutoOffsetResetStrategy,
         throttle_time_sensor: Sensor,
         rng: random.Random,
-    ) -> None:
-        """Create the client and its driver, and first a network client unless ``kafka_client`` is given.
+    ) -> FetchContext:
+        """Create the client, with its metadata, subscriptions and driver; return what all parts of fetching share.
+
+        Those that are given are taken instead. ``strategy`` is that of partitions without a position.
 
         Raises:
             ConfigError: a setting is wrong, or no bootstrap server's name can be resolved.
         """
         config, environment, clock = self.config, self.environment, self.clock
+        self.subscriptions = subscriptions or SubscriptionState(self.log_context, strategy)
+        self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
+        api_versions = ApiVersions()
         if kafka_client is None:
             addresses = parse_and_validate_addresses(
                 config["bootstrap.servers"],
@@ -132,6 +139,7 @@ class CommonComponents:
         )
         self.guard = ThreadGuard(environment, self.client_class)
         self.driver = ApplicationDriver(self.client, self.metadata, clock, self.guard.application_code, backoff_ms)
+        return FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
 
 
 class Closing:
@@ -222,18 +230,16 @@ class ConsumerComponents(CommonComponents):
         metadata: ConsumerMetadata | None,
         subscriptions: SubscriptionState | None,
     ) -> None:
-        config, clock = self.config, self.clock
+        config = self.config
         self.fetch_config = fetch_config = FetchConfig.from_config(config)
-        self.subscriptions = subscriptions or SubscriptionState(
-            self.log_context, AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
-        )
-        self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
-        self.api_versions = api_versions = ApiVersions()
+        strategy = AutoOffsetResetStrategy.from_string(config["auto.offset.reset"])
         fetch_metrics = FetchMetricsManager(self.metrics, isolation_level=fetch_config.isolation_level)
-        self._connect(kafka_client, api_versions, fetch_metrics.throttle_time_sensor, rng)
+        context = self._connect(
+            kafka_client, metadata, subscriptions, strategy, fetch_metrics.throttle_time_sensor, rng
+        )
+        self.api_versions = context.api_versions
         self.undelivered = UndeliveredRecords()
         self.coordinator = self._coordinator(rng)
-        context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
         deserializers.headers_type = self.headers_type
         self.fetch_buffer = FetchBuffer(self.log_context)

@@ -32,8 +32,6 @@ class OffsetCommitFuture:
     It cannot be waited on; use ``commit()`` to wait. Thread: application.
     """
 
-    __slots__ = ("_future",)
-
     def __init__(self, future: RequestFuture[None]) -> None:
         self._future = future
 

@@ -179,8 +179,6 @@ Descriptions = dict[str, TopicDescription]
 class _Lookup(TimedOperation[Descriptions]):
     """A request of the application, from its first attempt to its result. Thread: application."""
 
-    __slots__ = ("attempts", "backoff_ms", "builder", "next_ms", "what")
-
     def __init__(self, builder: MetadataRequestBuilder, what: str, timeout_ms: int) -> None:
         super().__init__(timeout_ms)
         self.builder = builder

@@ -145,8 +145,6 @@ class Deserializers:
     keys and values, which remain None. ``headers_type`` is the type of records' headers. Thread: any.
     """
 
-    __slots__ = ("headers_type", "key", "value")
-
     def __init__(self, key: Deserializer | None = None, value: Deserializer | None = None) -> None:
         self.key = key
         self.value = value
@@ -176,33 +174,6 @@ class CompletedFetch:
 
     Thread: application.
     """
-
-    __slots__ = (
-        "_aborted_producer_ids",
-        "_aborted_transactions",
-        "_batch",
-        "_batch_end",
-        "_bytes_read",
-        "_cursor",
-        "_failure",
-        "_inside",
-        "_left",
-        "_log",
-        "_metric_aggregator",
-        "_position",
-        "_records",
-        "_records_read",
-        "_subscriptions",
-        "_upcoming",
-        "is_consumed",
-        "is_initialized",
-        "last_epoch",
-        "next_fetch_offset",
-        "partition",
-        "partition_data",
-        "size_in_bytes",
-        "topic_id",
-    )
 
     def __init__(
         self,
@@ -607,8 +578,6 @@ class FetchBuffer:
     Thread: application.
     """
 
-    __slots__ = ("_log", "_queued", "completed", "next_in_line_fetch", "removals")
-
     def __init__(self, log_context: LogContext) -> None:
         self._log = log_context.logger(__name__)
         #: The queue. Only this class changes it.
@@ -1010,8 +979,6 @@ class UndeliveredRecords:
 
     Thread: application.
     """
-
-    __slots__ = ("_chunks", "_fetch", "_handled", "_held_back")
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()

@@ -539,8 +539,6 @@ class FetchSizes:
     fetched in another request. Thread: application.
     """
 
-    __slots__ = ("_boundaries", "_limit", "_topics", "ends", "outdated")
-
     def __init__(self, limit: int) -> None:
         #: ``max.partition.fetch.bytes``
         self._limit = limit
@@ -609,8 +607,6 @@ class RepeatedFetch:
     ``build`` returns the request in a version. ``is_wanted()`` tells whether the same request would be created again.
     Thread: application.
     """
-
-    __slots__ = ("_build", "_epoch_at", "_frame", "_handler", "_is_wanted", "_metrics")
 
     def __init__(
         self,

@@ -47,8 +47,6 @@ class ColumnDecoders:
         IllegalArgumentError: a decoder is none, or its column is not among those that are wanted.
     """
 
-    __slots__ = ("_decoders", "_wanted", "built", "read_views")
-
     def __init__(
         self,
         key: ColumnDecoder | None,

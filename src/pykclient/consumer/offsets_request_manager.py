@@ -169,8 +169,6 @@ class _Lookup(TimedOperation[Any]):
     ``convert`` makes the result from what was found.
     """
 
-    __slots__ = ("convert", "found", "metadata_version", "remaining", "require_timestamps")
-
     def __init__(
         self,
         timestamps: Mapping[TopicPartition, int],

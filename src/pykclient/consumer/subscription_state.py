@@ -107,25 +107,6 @@ class TopicPartitionState:
     fetchable. ``lacks_offset`` belongs to MissingOffsets. Thread: application.
     """
 
-    __slots__ = (
-        "end_offset_requested",
-        "fetch_state",
-        "group_node",
-        "high_watermark",
-        "lacks_offset",
-        "last_fetch_ms",
-        "last_stable_offset",
-        "log_start_offset",
-        "next_retry_ms",
-        "paused",
-        "pending_on_assigned_callback",
-        "pending_revocation",
-        "position",
-        "preferred_read_replica",
-        "preferred_read_replica_expires_ms",
-        "reset_strategy",
-    )
-
     def __init__(self) -> None:
         self.fetch_state = INITIALIZING
         self.position: FetchPosition | None = None
@@ -279,8 +260,6 @@ class PartitionIndex:
     The order makes fetching fair: a partition that has delivered moves to the end. Thread: owner.
     """
 
-    __slots__ = ("assignment", "changed", "fetchable", "leased", "snapshot", "without_position")
-
     def __init__(self) -> None:
         self.assignment: dict[TopicPartition, TopicPartitionState] = {}
         self.without_position: dict[TopicPartition, TopicPartitionState] = {}
@@ -365,8 +344,6 @@ class MissingOffsets:
     the partition: the tasks of an event loop read different partitions of one consumer. Until then, no committed offset
     is looked up again. Thread: application.
     """
-
-    __slots__ = ("_index", "are_kept")
 
     def __init__(self, index: PartitionIndex) -> None:
         self._index = index

@@ -54,8 +54,6 @@ class _Entry:
 class ApplicationCode:
     """A context manager around callbacks of the application, which may call the consumer. Thread: application."""
 
-    __slots__ = ("_guard",)
-
     def __init__(self, guard: ThreadGuard) -> None:
         self._guard = guard
 

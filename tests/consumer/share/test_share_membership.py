@@ -43,6 +43,7 @@ from pykclient.errors import (
 from pykclient.log_context import LogContext
 from pykclient.metrics import Metrics
 from pykclient.network.exponential_backoff import ExponentialBackoff
+from pykclient.network.failures import group_denied
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from pykclient.types import Node, TopicPartition
 from tests.consumer.responses import metadata_response, topic_id
@@ -69,7 +70,7 @@ class KnownCoordinator:
         self.node, self.unknown = None, True
 
     def judged(self, request_name: str, error: BrokerError) -> BrokerError:
-        return error
+        return group_denied(None, "g") if isinstance(error, GroupAuthorizationError) else error
 
 
 class ShareMember:

@@ -153,8 +153,6 @@ def _prefixed(message: ConsumerProtocolSubscription | ConsumerProtocolAssignment
 class PartitionSnapshot:
     """The partitions of some topics, with the racks of their replicas if this consumer has a rack. Thread: any."""
 
-    __slots__ = ("_partitions", "version")
-
     def __init__(self, rack_id: str | None, topics: Iterable[str], cluster: Cluster, version: int) -> None:
         self.version = version
         self._partitions: dict[str, tuple[frozenset[str | None], ...]] = {}

@@ -96,8 +96,6 @@ class CommitBeforeRevoke:
     first and keeps the partitions, its consumer of KIP-848 does as this one.
     """
 
-    __slots__ = ("_backoff_ms", "_commits", "_deadline_ms", "_future", "_is_over", "_log", "_next_ms")
-
     def __init__(
         self, commits: CommitRequestManager, config: GroupRebalanceConfig, log: PrefixLogger, now_ms: int
     ) -> None:

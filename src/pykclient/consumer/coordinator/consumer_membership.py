@@ -480,8 +480,6 @@ def _new_member_id(rng: random.Random | None) -> str:
 class SentFields:
     """The fields of the last heartbeat. The next one has only those that have changed since. Thread: lease holder."""
 
-    __slots__ = ("owned", "pattern", "subscription")
-
     def __init__(self) -> None:
         self.subscription: frozenset[str] | None = None
         self.owned: LocalAssignment | None = None

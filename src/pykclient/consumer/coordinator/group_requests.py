@@ -55,8 +55,6 @@ class StaticMemberBuilder(RequestBuilder):
     Thread: owner.
     """
 
-    __slots__ = ("_instance_id", "_since_version", "shortcut")
-
     def __init__(
         self, message: Request, instance_id: str | None, since_version: int, shortcut: Shortcut | None = None
     ) -> None:

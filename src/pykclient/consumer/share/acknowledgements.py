@@ -220,8 +220,6 @@ class AcknowledgeOperation:
     ``is_last`` ends the session as well. Thread: the holder of the I/O lease.
     """
 
-    __slots__ = ("_on_completed", "attempts", "deadline_ms", "done", "is_last", "not_before_ms", "waiting")
-
     def __init__(
         self,
         waiting: dict[TopicIdPartition, Acknowledgements],

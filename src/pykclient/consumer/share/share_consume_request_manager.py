@@ -8,9 +8,9 @@ both sides do not match, a new session begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pykclient import errors
 from pykclient.clock import FOREVER_MS
@@ -29,9 +29,18 @@ from pykclient.types import Node, TopicIdPartition, TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pykclient.consumer.application_driver import RequestFuture
+    from pykclient.consumer.consumer_metrics import ShareFetchMetricsManager
+    from pykclient.consumer.fetch_collector import FetchContext
+    from pykclient.consumer.share.share_fetch import ShareFetchBuffer
     from pykclient.consumer.values import FetchConfig
     from pykclient.log_context import LogContext
+    from pykclient.network.client_request import ClientResponse
+    from pykclient.network.exponential_backoff import ExponentialBackoff
+    from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
+    from pykclient.protocol.messages.share_fetch import ShareFetchResponse
 
+    PartitionAcknowledgements = dict[TopicIdPartition, Acknowledgements]
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -46,6 +55,7 @@ _SESSION_LOST = (
     errors.ShareSessionLimitReachedError,
 )
 
+B = TypeVar("B")
 #: Acknowledgements by partition.
 AcknowledgementMap = Mapping["TopicIdPartition", "Acknowledgements"]
 
@@ -57,8 +67,6 @@ class ShareSessionHandler:
 
     Thread: owner.
     """
-
-    __slots__ = ("_group_id", "_log", "_member_id", "_node_id", "_partitions", "epoch")
 
     def __init__(self, log_context: LogContext, node_id: int, group_id: str, member_id: str) -> None:
         self._log = log_context.logger(__name__)
@@ -104,12 +112,9 @@ class ShareSessionHandler:
             topic = topics.setdefault(partition.topic_id, ShareFetchRequest.FetchTopic(topic_id=partition.topic_id))
             data = ShareFetchRequest.FetchPartition(partition_index=partition.partition)
             if partition in acknowledgements:
-                data.acknowledgement_batches = [
-                    ShareFetchRequest.AcknowledgementBatch(
-                        first_offset=first, last_offset=last, acknowledge_types=types
-                    )
-                    for first, last, types in acknowledgements[partition].batches()
-                ]
+                data.acknowledgement_batches = _batches(
+                    ShareFetchRequest.AcknowledgementBatch, acknowledgements[partition]
+                )
             topic.partitions.append(data)
         forgotten: dict[UUID, ShareFetchRequest.ForgottenTopic] = {}
         for partition in removed:
@@ -154,12 +159,7 @@ class ShareSessionHandler:
             topic.partitions.append(
                 ShareAcknowledgeRequest.AcknowledgePartition(
                     partition_index=partition.partition,
-                    acknowledgement_batches=[
-                        ShareAcknowledgeRequest.AcknowledgementBatch(
-                            first_offset=first, last_offset=last, acknowledge_types=types
-                        )
-                        for first, last, types in each.batches()
-                    ],
+                    acknowledgement_batches=_batches(ShareAcknowledgeRequest.AcknowledgementBatch, each),
                 )
             )
         request = ShareAcknowledgeRequest(
@@ -191,6 +191,13 @@ class ShareSessionHandler:
         self._partitions = {}
 
 
+def _batches(of: Callable[..., B], acknowledgements: Acknowledgements) -> list[B]:
+    return [
+        of(first_offset=first, last_offset=last, acknowledge_types=types)
+        for first, last, types in acknowledgements.batches()
+    ]
+
+
 def _renews(acknowledgements: AcknowledgementMap) -> bool:
     return any(each.has_renewals for each in acknowledgements.values())
 
@@ -198,21 +205,6 @@ def _renews(acknowledgements: AcknowledgementMap) -> bool:
 def _min_version(renews: bool, acquire_mode: int) -> int | None:
     return _RENEWALS_AND_LIMITS if renews or acquire_mode == RECORD_LIMIT else None
 
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from pykclient.consumer.application_driver import RequestFuture
-    from pykclient.consumer.consumer_metrics import ShareFetchMetricsManager
-    from pykclient.consumer.fetch_collector import FetchContext
-    from pykclient.consumer.share.share_fetch import ShareFetchBuffer
-    from pykclient.log_context import LogContext
-    from pykclient.network.client_request import ClientResponse
-    from pykclient.network.exponential_backoff import ExponentialBackoff
-    from pykclient.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
-    from pykclient.protocol.messages.share_fetch import ShareFetchResponse
-
-    PartitionAcknowledgements = dict[TopicIdPartition, Acknowledgements]
 
 _AGAIN = "the records are delivered again"
 _LEADER_MOVED = (errors.NotLeaderOrFollowerError, errors.FencedLeaderEpochError)

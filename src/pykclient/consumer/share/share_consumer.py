@@ -22,7 +22,7 @@ from pykclient.consumer.consumer_components import Closing, CommonComponents
 from pykclient.consumer.consumer_metadata import ConsumerMetadata
 from pykclient.consumer.consumer_metrics import PollMetrics, ShareFetchMetricsManager
 from pykclient.consumer.coordinator.membership import GroupRebalanceConfig
-from pykclient.consumer.fetch_collector import Deserializers, FetchContext
+from pykclient.consumer.fetch_collector import Deserializers
 from pykclient.consumer.iteration import ColumnDecoder, ColumnDecoders
 from pykclient.consumer.share.acknowledgements import AcknowledgeType, acknowledge_arguments
 from pykclient.consumer.share.share_consume_request_manager import ShareConsumeRequestManager
@@ -32,7 +32,6 @@ from pykclient.consumer.subscription_state import SubscriptionState
 from pykclient.consumer.values import AutoOffsetResetStrategy, FetchConfig
 from pykclient.errors import IllegalStateError, InvalidGroupIdError, KafkaError, KafkaTimeoutError
 from pykclient.metrics import register_app_info
-from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.serialization import BYTES
@@ -90,28 +89,25 @@ class ShareConsumerComponents(CommonComponents):
         metadata: ConsumerMetadata | None,
         subscriptions: SubscriptionState | None,
     ) -> None:
-        config, environment, clock = self.config, self.environment, self.clock
+        config = self.config
         fetch_config = FetchConfig.from_config(config)
-        self.subscriptions = subscriptions or SubscriptionState(self.log_context, AutoOffsetResetStrategy.NONE)
-        self.metadata = metadata or ConsumerMetadata(config, self.subscriptions, self.log_context, rng=rng)
         fetch_metrics = ShareFetchMetricsManager(self.metrics)
-        api_versions = ApiVersions()
-        self._connect(kafka_client, api_versions, fetch_metrics.throttle_time_sensor, rng)
+        strategy, throttling = AutoOffsetResetStrategy.NONE, fetch_metrics.throttle_time_sensor
+        context = self._connect(kafka_client, metadata, subscriptions, strategy, throttling, rng)
         backoff = ExponentialBackoff(config["retry.backoff.ms"], config["retry.backoff.max.ms"], rng)
         self.coordinator = ShareCoordinator(
             GroupRebalanceConfig.from_consumer_config(self.group_id, config),
             self.log_context,
             self.client,
             self.metrics,
-            clock,
+            self.clock,
             self.metadata,
             self.subscriptions,
             backoff,
             rng,
-            environment,
+            self.environment,
         )
         deserializers = Deserializers.of(self.key_deserializer, self.value_deserializer)
-        context = FetchContext(self.log_context, self.client, self.metadata, self.subscriptions, clock, api_versions)
         self.buffer = ShareFetchBuffer(context, fetch_config, deserializers)
         self.requests = ShareConsumeRequestManager(
             context,

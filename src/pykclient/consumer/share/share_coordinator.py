@@ -29,7 +29,6 @@ from pykclient.consumer.values import GroupMembershipOperation
 from pykclient.errors import UnsupportedVersionError
 from pykclient.network.client_request import RequestBuilder
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
-from pykclient.network.failures import group_denied
 from pykclient.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from pykclient.types import TopicPartition
 
@@ -188,8 +187,6 @@ class ShareHeartbeatRequestManager(ConsumerHeartbeatRequestManager):
     def _translated(self, error: errors.BrokerError) -> KafkaError:
         """Return an error that says what to do."""
         group_id = self._config.group_id
-        if isinstance(error, errors.GroupAuthorizationError):
-            return group_denied(self._log.principal, group_id)
         if isinstance(error, errors.GroupMaxSizeReachedError):
             return errors.GroupMaxSizeReachedError(
                 f"share group {group_id!r} has as many members as the brokers allow (group.share.max.size)"

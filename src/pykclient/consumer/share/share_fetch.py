@@ -130,8 +130,6 @@ class ShareFetch:
     is to be raised instead of returning records. Thread: application.
     """
 
-    __slots__ = ("_batches", "error", "lock_timeout_ms", "returned")
-
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, ShareInFlightBatch] = {}
         #: The period of the records' locks in milliseconds, if the broker has told it.
@@ -256,23 +254,6 @@ class ShareCompletedFetch:
     A response has whole batches, also with records that are acquired for others. An acquired offset without a record
     is a gap. The locks have expired by ``lock_end_ms``. Thread: application.
     """
-
-    __slots__ = (
-        "_acquired",
-        "_bytes_read",
-        "_load_failure",
-        "_metric_aggregator",
-        "_pending",
-        "_position",
-        "_records",
-        "_records_read",
-        "is_consumed",
-        "lock_end_ms",
-        "lock_timeout_ms",
-        "node_id",
-        "partition",
-        "partition_data",
-    )
 
     def __init__(
         self,
@@ -518,8 +499,6 @@ class ShareFetchBuffer:
 
     ``add`` and ``clear`` belong to the holder of the I/O lease. Thread: application, for all else.
     """
-
-    __slots__ = ("_clock", "_config", "_deserializers", "_log", "_metadata", "_next_in_line", "_waiting")
 
     def __init__(
         self,
