@@ -160,7 +160,7 @@ def test_reset_by_duration_falls_back_to_the_end(second_answer: tuple[int, int],
 def test_reset_without_a_policy_raises() -> None:
     harness = Offsets({"auto.offset.reset": "none"})
     harness.assign(TP0, offset=None)
-    harness.subscriptions.request_offset_reset(TP0)
+    harness.subscriptions.request_offset_reset((TP0,))
     with pytest.raises(NoOffsetForPartitionError, match="test-0"):
         harness.offsets.reset_positions_if_needed()
 
@@ -322,7 +322,7 @@ def test_failed_validation_is_retried(error: type[errors.BrokerError]) -> None:
     harness = _with_new_leader()
     harness.prepare(epoch_response({}, errors={TP0: error.code}))
     validate(harness)
-    assert harness.subscriptions.awaiting_validation(TP0)
+    assert TP0 in harness.subscriptions.partitions_needing_validation(1 << 60)
     assert harness.metadata.update_requested
     validate(harness)
     assert not harness.waiting

@@ -210,7 +210,7 @@ def test_seek_and_reset_change_the_position() -> None:
     state.seek(TP0, 5)
     assert not state.without_position
     assert state.all_consumed() == {TP0: OffsetAndMetadata(5)}
-    state.request_offset_reset(TP0)
+    state.request_offset_reset((TP0,))
     assert state.is_offset_reset_needed(TP0)
     assert state.reset_strategy(TP0) == AutoOffsetResetStrategy.EARLIEST
     assert state.position(TP0) is None
@@ -224,7 +224,7 @@ def test_seek_and_reset_change_the_position() -> None:
 def test_late_reset_response_is_ignored() -> None:
     state = assigned(TP0)
     earliest, latest = AutoOffsetResetStrategy.EARLIEST, AutoOffsetResetStrategy.LATEST
-    state.request_offset_reset(TP0, latest)
+    state.request_offset_reset((TP0,), latest)
     state.maybe_seek_unvalidated(TP0, FetchPosition(1), earliest)
     assert state.is_offset_reset_needed(TP0)
     state.maybe_seek_unvalidated(TP0, FetchPosition(2), latest)
@@ -247,7 +247,7 @@ def test_initializing_partitions_are_reset_or_raise() -> None:
 
 def test_failed_resets_back_off() -> None:
     state = assigned(TP0)
-    state.request_offset_reset(TP0)
+    state.request_offset_reset((TP0,))
     state.set_next_allowed_retry([TP0], 100)
     assert state.partitions_needing_reset(99) == []
     assert state.partitions_needing_reset(100) == [TP0]
@@ -289,7 +289,7 @@ def test_lag_and_lead_follow_the_log_offsets() -> None:
 def test_new_leader_requires_validation() -> None:
     state = assigned(TP0)
     state.seek_unvalidated(TP0, FetchPosition(10, 3, LEADER))
-    assert state.awaiting_validation(TP0)
+    assert TP0 in state.partitions_needing_validation(1 << 60)
     assert state.maybe_complete_validation(TP0, FetchPosition(10, 3, LEADER), 12, 3) is None
     assert state.has_valid_position(TP0)
     new_leader = LeaderAndEpoch(Node(2, "h", 9092), 6)
@@ -337,7 +337,7 @@ def test_truncation_without_a_policy_is_returned(end: tuple[int, int], divergent
     state.seek_unvalidated(TP0, position)
     truncation = state.maybe_complete_validation(TP0, position, *end)
     assert truncation == subscription_state.LogTruncation(TP0, position, divergent)
-    assert state.awaiting_validation(TP0)
+    assert TP0 in state.partitions_needing_validation(1 << 60)
 
 
 def test_validation_of_a_changed_position_is_ignored() -> None:
@@ -347,7 +347,7 @@ def test_validation_of_a_changed_position_is_ignored() -> None:
     state.seek_unvalidated(TP0, FetchPosition(20, 3, LEADER))
     assert state.maybe_complete_validation(TP0, position, 1, 1) is None
     assert state.position(TP0) == FetchPosition(20, 3, LEADER)
-    state.request_offset_reset(TP0)
+    state.request_offset_reset((TP0,))
     assert state.maybe_complete_validation(TP0, position, 1, 1) is None
     assert state.maybe_complete_validation(TP1, position, 1, 1) is None
     assert state.is_offset_reset_needed(TP0)
@@ -408,7 +408,7 @@ class IndexMachine(RuleBasedStateMachine):
         if not self._assigned(tp):
             return
         if action == "reset":
-            self.state.request_offset_reset(tp)
+            self.state.request_offset_reset((tp,))
         elif action == "pause":
             self.state.pause(tp)
         elif action == "resume":

@@ -192,7 +192,7 @@ class AIOKafkaConsumer(AIOConsumerBase[ThreadlessConsumer], Generic[K, V], unpac
 
     async def _join(self, consumer: ThreadlessConsumer) -> None:
         version = 0
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.is_auto_assigned:
             await self._await_assignment(consumer)
         elif self._subscriptions.num_assigned_partitions():
             metadata = consumer.components.metadata

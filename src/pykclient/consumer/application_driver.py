@@ -272,14 +272,8 @@ class RequestManager(Protocol):
         """
 
 
-class Connections(Protocol):
-    """Reports unreachable addresses: a NetworkClientDelegate."""
-
-    def connection_report(self) -> str: ...
-
-
 def timeout_error(
-    client: Connections, what: str, timeout_ms: int, reason: Exception | str | None
+    client: NetworkClientDelegate, what: str, timeout_ms: int, reason: Exception | str | None
 ) -> errors.KafkaTimeoutError:
     """Return the error for an operation of the application that timed out."""
     why = client.connection_report() or reason or "no answer came; the brokers may be overloaded or paused"
@@ -426,9 +420,6 @@ class _Pending:
     def fail(self, error: Exception) -> None:
         self._error = error
         self._answered.append(self)
-
-    def fail_disconnected(self, node_id: str, why: str, error: Exception | None = None) -> None:
-        self.fail(error or errors.DisconnectError(f"a request to {shown_node_id(node_id)} failed: {why}"))
 
     def complete(self) -> None:
         """Complete the future of the request."""
@@ -677,9 +668,11 @@ class NetworkClientDelegate:
         # The client reports the requests that it has sent. These are requests that it does not have yet.
         for node in list(self._unsent):
             if node is not None and self.connection_failed(node):
-                error = self._client.authentication_error(node)
+                error = self._client.authentication_error(node) or errors.DisconnectError(
+                    f"a request to {shown_node_id(node.id_string)} failed: the connection was lost"
+                )
                 for pending in self._unsent.pop(node):
-                    pending.fail_disconnected(node.id_string, "the connection was lost", error)
+                    pending.fail(error)
 
     def _disconnect(self, node: Node) -> None:
         why = f"the connection to {shown_node(node)} was closed before the request was sent"

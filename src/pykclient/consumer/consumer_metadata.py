@@ -119,7 +119,7 @@ class SoleReader:
         version = self._metadata.update_version
         if (version, subscriptions.request_id) == self._made_from:
             return
-        if subscriptions.has_auto_assigned_partitions():
+        if subscriptions.is_auto_assigned:
             self._assign()
         # A version that arrived meanwhile is handled by the next poll.
         self._made_from = version, subscriptions.request_id

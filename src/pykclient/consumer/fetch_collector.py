@@ -927,7 +927,7 @@ class FetchCollector:
             self._log.debug("Dropping %s from %d, the position is now %s", tp, offset, position)
         elif self._subscriptions.has_default_offset_reset_policy():
             self._log.info("Position %s of %s is out of range; resetting it", position, tp)
-            self._subscriptions.request_offset_reset_if_partition_assigned(tp)
+            self._subscriptions.request_offset_reset((tp,))
         else:
             raise OffsetOutOfRangeError(
                 f"position {offset} of {tp} is out of range and auto.offset.reset is 'none'; "

@@ -539,7 +539,7 @@ class SubscriptionState:
 
     def group_subscribe(self, topics: Iterable[str]) -> bool:
         """Set the topics of all members, as the group's leader. Return True if some are not subscribed here."""
-        if not self.has_auto_assigned_partitions():
+        if not self.is_auto_assigned:
             raise IllegalStateError("only a consumer that has subscribed can belong to a group")
         self._group_subscription = frozenset(topics)
         return not self._group_subscription <= self._subscription
@@ -574,9 +574,6 @@ class SubscriptionState:
 
     def has_no_subscription_or_user_assignment(self) -> bool:
         return self._type == NONE
-
-    def has_auto_assigned_partitions(self) -> bool:
-        return self.is_auto_assigned
 
     def matches_subscribed_pattern(self, topic: str) -> bool:
         pattern = self._pattern
@@ -634,7 +631,7 @@ class SubscriptionState:
 
     def assign_from_subscribed(self, assignments: Iterable[TopicPartition]) -> None:
         """Apply the group's assignment. Partitions that stay keep their positions."""
-        if not self.has_auto_assigned_partitions():
+        if not self.is_auto_assigned:
             raise IllegalArgumentError("the group cannot assign partitions: assign() has assigned them manually")
         self._set_assignment(assignments)
 
@@ -850,22 +847,15 @@ class SubscriptionState:
 
     def request_offset_reset(
         self,
-        partitions: TopicPartition | Collection[TopicPartition],
+        partitions: Collection[TopicPartition],
         strategy: AutoOffsetResetStrategy | None = None,
     ) -> None:
-        """Request a reset of one or more partitions, by default with the strategy of ``auto.offset.reset``."""
-        several: Collection[TopicPartition] = (
-            (partitions,) if isinstance(partitions, TopicPartition) else tuple(partitions)
-        )
+        """Request a reset of partitions, by default with the strategy of ``auto.offset.reset``."""
         chosen = strategy or self._default_reset_strategy
-        for tp in several:
+        for tp in partitions:
             state = self._assigned(tp)
             state.reset(chosen)
             self._file(tp, state)
-
-    def request_offset_reset_if_partition_assigned(self, tp: TopicPartition) -> None:
-        if tp in self._index.assignment:
-            self.request_offset_reset(tp)
 
     def reset_initializing_positions(self, include: Callable[[TopicPartition], bool] = lambda _: True) -> None:
         """Request a reset of the partitions that are still without a position.
@@ -947,9 +937,6 @@ class SubscriptionState:
             and state.position is not None
             and not state.awaiting_retry_backoff(now_ms)
         }
-
-    def awaiting_validation(self, tp: TopicPartition) -> bool:
-        return self._assigned(tp).fetch_state is AWAIT_VALIDATION
 
     def complete_validation(self, tp: TopicPartition) -> None:
         state = self._assigned(tp)

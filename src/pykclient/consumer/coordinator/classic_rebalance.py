@@ -304,7 +304,7 @@ class ConsumerGroupProtocol(MemberManager):
         """
         generation = self._membership.generation  # the heartbeat thread may change it at any time
         owned = self._subscriptions.assigned_partitions()
-        if not owned or not self._subscriptions.has_auto_assigned_partitions():
+        if not owned or not self._subscriptions.is_auto_assigned:
             return
         if (
             generation.generation_id == NO_GENERATION.generation_id

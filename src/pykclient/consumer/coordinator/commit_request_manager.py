@@ -509,7 +509,7 @@ class CommitRequestManager(MemberManager):
                 raise errors.IllegalArgumentError(f"offset {offset.offset} of {tp} cannot be committed: it is negative")
         sent = NO_GENERATION
         instance_id: str | None = None
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.is_auto_assigned:
             generation = self._membership.generation_if_stable()
             if generation is None:
                 raise self._not_a_member()
@@ -832,7 +832,7 @@ class CommittedOffsetsRequestManager(MemberManager):
         self._log.debug("Asking for the committed offsets of %d partitions", len(partitions))
         topic_ids = lookup.topic_ids = self._metadata.topic_ids
         topic_names = {topic_ids[tp.topic]: tp.topic for tp in partitions if tp.topic in topic_ids}
-        is_member = self._subscriptions.has_auto_assigned_partitions()
+        is_member = self._subscriptions.is_auto_assigned
         member = self._membership.generation_for_fetches() if is_member else None
         builder = group_requests.OffsetFetchBuilder(self._config.group_id, partitions, topic_ids, member)
         request = UnsentRequest(builder, node)

@@ -292,7 +292,7 @@ class ConsumerCoordinator:
 
     def _subscription_changed(self) -> None:
         request_id = self._subscriptions.request_id
-        self._is_member = self._subscriptions.has_auto_assigned_partitions()
+        self._is_member = self._subscriptions.is_auto_assigned
         if self._is_member:
             self.member.check_subscription()
         self._seen_request_id = request_id

@@ -244,7 +244,7 @@ class ConsumerMembershipManager(GroupMember):
                 current.failures.append((yield from self._listeners.invoke("revoked", current.revoked)))
             current.is_revoked = True
         subscriptions = self._subscriptions
-        if not self.membership.is_current(current.incarnation) and subscriptions.has_auto_assigned_partitions():
+        if not self.membership.is_current(current.incarnation) and subscriptions.is_auto_assigned:
             # The membership has ended during the callback. What it has given up is not lost as well.
             subscriptions.assign_from_subscribed(subscriptions.assigned_partitions().difference(current.revoked))
         if not self._is_relevant(current):
@@ -323,7 +323,7 @@ class ConsumerMembershipManager(GroupMember):
         Raises:
             KafkaError: the listener raised; this is complete nevertheless.
         """
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.is_auto_assigned:
             return
         owned = self._subscriptions.assigned_partitions()
         failure: Exception | None

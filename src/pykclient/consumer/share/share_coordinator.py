@@ -274,7 +274,7 @@ class ShareCoordinator:
 
     def leave_group(self, reason: str) -> Steps[RequestFuture[None] | None]:
         """Leave the group, unless there is nothing to leave. Return the future of the request, or None without one."""
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.is_auto_assigned:
             self._subscriptions.assign_from_subscribed(())
         with self._client.lease:
             future = self._heartbeats.leave(GroupMembershipOperation.DEFAULT, reason)
@@ -284,7 +284,7 @@ class ShareCoordinator:
 
     def recover(self) -> None:
         """Leave the group if the application has unsubscribed and an exception interrupted that call."""
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.is_auto_assigned:
             with self._client.lease:
                 self._heartbeats.leave(GroupMembershipOperation.DEFAULT, "the consumer unsubscribed from all topics")
 
