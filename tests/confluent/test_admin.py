@@ -143,6 +143,8 @@ def test_enumerations_of_acls_are_read_by_name_and_checked() -> None:
         AclBinding("any", "t", "literal", "User:a", "*", "read", "allow")
     with pytest.raises(ValueError, match="Unknown value"):
         AclBinding("nothing", "t", "literal", "User:a", "*", "read", "allow")
+    with pytest.raises(ValueError, match="Expected host to be not None"):  # missing arguments come before wrong types
+        AclBinding("topic", 1, "literal", "User:a", None, "read", "allow")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

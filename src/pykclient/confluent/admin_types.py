@@ -181,11 +181,12 @@ class AclBinding(Keyed):
         permission_type: AclPermissionType | str | int,
     ) -> None:
         given = (restype, name, resource_pattern_type, principal, host, operation, permission_type)
-        for name_of, value in zip(AclBinding._required, given, strict=True):
-            if value is None and name_of in self._required:
-                raise ValueError(f"Expected {name_of} to be not None")
-            if name_of in ("name", "principal", "host") and not isinstance(value, str | None):
-                raise TypeError(f"Expected {name_of} to be a string")
+        for field, value in zip(AclBinding._required, given, strict=True):
+            if value is None and field in self._required:
+                raise ValueError(f"Expected {field} to be not None")
+        for field, text in (("name", name), ("principal", principal), ("host", host)):
+            if not isinstance(text, str | None):
+                raise TypeError(f"Expected {field} to be a string")
         self.name = name
         self.principal = principal
         self.host = host
