@@ -620,11 +620,7 @@ class Sensor:
     def add(self, what: MetricName, stat: MeasurableStat, /, config: MetricConfig | None = None) -> bool: ...
 
     def add(
-        self,
-        what: MetricName | Meter,
-        stat: MeasurableStat | None = None,
-        /,
-        config: MetricConfig | None = None,
+        self, what: MetricName | Meter, stat: MeasurableStat | None = None, /, config: MetricConfig | None = None
     ) -> bool:
         """Register the metric that ``stat`` computes from this sensor's values, or all metrics of a Meter.
 
@@ -794,13 +790,7 @@ class Metrics:
             sensor = self._sensors.get(name)
             if sensor is None:
                 sensor = self._sensors[name] = Sensor(
-                    self,
-                    name,
-                    config or self.config,
-                    parents,
-                    recording_level,
-                    inactive_expiration_ms,
-                    before_read,
+                    self, name, config or self.config, parents, recording_level, inactive_expiration_ms, before_read
                 )
                 for parent in sensor.parents:
                     self._children.setdefault(parent, []).append(sensor)
@@ -839,10 +829,7 @@ class Metrics:
     # --- metrics ---------------------------------------------------------------------------------------------------
 
     def add_metric(
-        self,
-        metric_name: MetricName,
-        provider: Callable[[MetricConfig, int], Any],
-        config: MetricConfig | None = None,
+        self, metric_name: MetricName, provider: Callable[[MetricConfig, int], Any], config: MetricConfig | None = None
     ) -> KafkaMetric:
         """Register a gauge: ``provider(config, now_ms)`` is called whenever the metric is read.
 

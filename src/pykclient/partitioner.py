@@ -71,10 +71,7 @@ class Partitioner(JavaPartitioner):
         """
 
     def __call__(
-        self,
-        key: bytes | None,
-        all_partitions: Sequence[int],
-        available_partitions: Sequence[int] = (),
+        self, key: bytes | None, all_partitions: Sequence[int], available_partitions: Sequence[int] = ()
     ) -> int | None:
         """Return the partition for a serialized key, as in kafka-python 2."""
         return self.partition("", key, key, None, None, _Partitions(all_partitions, available_partitions))

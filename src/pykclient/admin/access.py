@@ -185,10 +185,7 @@ def entity(value: object) -> Entity:
         raise IllegalArgumentError("an entity is empty; name a user, a client-id or an ip")
     return tuple(
         sorted(
-            (
-                expect.text(kind, "the type of an entity"),
-                expect.optional_text(name, "the name of an entity"),
-            )
+            (expect.text(kind, "the type of an entity"), expect.optional_text(name, "the name of an entity"))
             for kind, name in given.items()
         )
     )

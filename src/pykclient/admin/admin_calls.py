@@ -36,11 +36,7 @@ from pykclient.network.cluster_connection_states import ApiVersions
 from pykclient.network.environment import SYSTEM_ENVIRONMENT, Environment
 from pykclient.network.exponential_backoff import ExponentialBackoff
 from pykclient.network.failures import BOOTSTRAP_ADVICE, call_denied, principal_of, shown_node_id
-from pykclient.network.metadata import (
-    ClusterResourceListeners,
-    Metadata,
-    MetadataRequestBuilder,
-)
+from pykclient.network.metadata import ClusterResourceListeners, Metadata, MetadataRequestBuilder
 from pykclient.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykclient.protocol.messages.metadata import MetadataResponse
 
@@ -460,12 +456,7 @@ class AdminCalls:
     """
 
     def __init__(
-        self,
-        client: KafkaClient,
-        metadata: AdminMetadata,
-        clock: Clock,
-        retry_backoff_ms: int,
-        log_context: LogContext,
+        self, client: KafkaClient, metadata: AdminMetadata, clock: Clock, retry_backoff_ms: int, log_context: LogContext
     ) -> None:
         self._client = client
         self._metadata = metadata

@@ -307,8 +307,7 @@ def feature_updates(values: object) -> dict[str, FeatureUpdate]:
         elif isinstance(given, tuple) and len(given) == 2:
             kind, level = given
         found[name] = FeatureUpdate(
-            expect.number(level, f"the level of {name!r}", 0, expect.INT16),
-            UpdateFeatureType.build_from(kind),
+            expect.number(level, f"the level of {name!r}", 0, expect.INT16), UpdateFeatureType.build_from(kind)
         )
     if not found:
         raise IllegalArgumentError("feature_updates is empty; name at least one feature")

@@ -94,9 +94,7 @@ def keys_of(resource: ConfigResource) -> list[str] | None:
 
 
 def describe_configs(
-    wanted: Keys,
-    include_synonyms: bool,
-    include_documentation: bool = False,
+    wanted: Keys, include_synonyms: bool, include_documentation: bool = False
 ) -> Steps[Results[ConfigResource, Described]]:
     """Describe the given keys of resources; None means all keys."""
 

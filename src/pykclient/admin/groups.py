@@ -86,9 +86,7 @@ def find_coordinator(name: str, key_type: int) -> Steps[int]:
 
 
 def list_groups(
-    brokers: Sequence[int] | None,
-    states: Sequence[GroupState],
-    types: Sequence[GroupType],
+    brokers: Sequence[int] | None, states: Sequence[GroupState], types: Sequence[GroupType]
 ) -> Steps[Results[int, list[Listed]]]:
     """List the groups of the given coordinators (default: all brokers)."""
     request = ListGroupsRequest(

@@ -133,11 +133,7 @@ def _as_created(wanted: CreateTopicsRequest.CreatableTopic, found: MetadataTopic
     elif wanted.num_partitions not in (-1, len(partitions)) or wanted.replication_factor not in (-1, copies):
         return None
     return _Created(
-        name=wanted.name,
-        topic_id=found.topic_id,
-        num_partitions=len(partitions),
-        replication_factor=copies,
-        configs=[],
+        name=wanted.name, topic_id=found.topic_id, num_partitions=len(partitions), replication_factor=copies, configs=[]
     )
 
 
@@ -197,8 +193,7 @@ def _creatable(topic: object, options: object) -> CreateTopicsRequest.CreatableT
         ],
         configs=[
             CreateTopicsRequest.CreatableTopicConfig(
-                name=expect.text(key, f"a config {about}"),
-                value=config_value(value, f"config {key!r} {about}"),
+                name=expect.text(key, f"a config {about}"), value=config_value(value, f"config {key!r} {about}")
             )
             for key, value in values.items()
         ],

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from pykclient.aio.consumer import AIOKafkaConsumer, AIOKafkaConsumer as AsyncConsumer
     from pykclient.aio.errors import ConsumerStoppedError
     from pykclient.aio.producer import AIOKafkaProducer, AIOKafkaProducer as AsyncProducer
-    from pykclient.aio.share_consumer import (
-        AIOKafkaShareConsumer,
-        AIOKafkaShareConsumer as AsyncShareConsumer,
-    )
+    from pykclient.aio.share_consumer import AIOKafkaShareConsumer, AIOKafkaShareConsumer as AsyncShareConsumer
     from pykclient.aio.structs import ConsumerRecord, OffsetAndTimestamp, RecordMetadata
     from pykclient.consumer.share.acknowledgements import AcknowledgeType
     from pykclient.errors import IllegalStateError as IllegalOperation

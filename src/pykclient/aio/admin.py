@@ -8,13 +8,7 @@ from uuid import UUID
 
 from pykclient import topic_names
 from pykclient.admin import access, cluster, configs, expect, group_offsets, groups, partitions, topics, transactions
-from pykclient.admin.access import (
-    ClientQuotaFilterComponent,
-    DelegationToken,
-    Entity,
-    Principal,
-    ScramCredentialInfo,
-)
+from pykclient.admin.access import ClientQuotaFilterComponent, DelegationToken, Entity, Principal, ScramCredentialInfo
 from pykclient.admin.api import to_node
 from pykclient.admin.descriptions import (
     ClusterDescription,
@@ -439,11 +433,7 @@ class AIOKafkaAdminClient(AIOAdminBase):
         return results.map(lambda offsets: {tp: found if found.offset >= 0 else None for tp, found in offsets.items()})
 
     async def alter_group_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        *,
-        timeout_ms: int | None = None,
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, None]:
         """Set offsets of a group, which must have no members."""
         group = expect.text(group_id, "group_id")

@@ -31,14 +31,7 @@ from pykclient.consumer.values import READ_COMMITTED, READ_UNCOMMITTED, AutoOffs
 from pykclient.errors import IllegalStateError, KafkaError, KafkaTimeoutError, RecordDeserializationError
 from pykclient.log_context import LogContext
 from pykclient.pacing import one_iteration
-from pykclient.types import (
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    K,
-    OffsetAndMetadata,
-    TopicPartition,
-    V,
-)
+from pykclient.types import ConsumerGroupMetadata, ConsumerRecord, K, OffsetAndMetadata, TopicPartition, V
 
 if TYPE_CHECKING:
     from typing import Self, Unpack

@@ -402,13 +402,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         return future
 
     async def _send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers | None,
+        self, topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: Headers | None
     ) -> RecordFuture:
         """Send any record: call interceptors and serializers, and wait for metadata and memory."""
         producer = self._usable()
@@ -527,12 +521,7 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
             metadata.maybe_throw_exception_for_topic(topic)
         parts.producer_metrics.record_metadata_wait(clock.now_ms() - start_ms)
 
-    async def _with_memory(
-        self,
-        producer: ThreadlessProducer,
-        take: Callable[[], T | None],
-        deadline_ms: int,
-    ) -> T:
+    async def _with_memory(self, producer: ThreadlessProducer, take: Callable[[], T | None], deadline_ms: int) -> T:
         """Return the result of ``take``, called again whenever memory for it may be free.
 
         Raises:

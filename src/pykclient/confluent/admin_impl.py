@@ -25,13 +25,7 @@ from pykclient.admin.values import (
     UserScramCredentialUpsertion as NativeUpsertion,
 )
 from pykclient.confluent import constants
-from pykclient.confluent.admin_types import (
-    AclBinding,
-    AclBindingFilter,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-)
+from pykclient.confluent.admin_types import AclBinding, AclBindingFilter, ConfigResource, NewPartitions, NewTopic
 from pykclient.confluent.client import FORKED, Client
 from pykclient.confluent.cluster_metadata import BrokerMetadata, GroupMember, GroupMetadata, limit_ms
 from pykclient.confluent.configuration import ADMIN, Configuration
@@ -60,10 +54,7 @@ _STATES = {
     "Dead": constants.CONSUMER_GROUP_STATE_DEAD,
     "Empty": constants.CONSUMER_GROUP_STATE_EMPTY,
 }
-_TYPES = {
-    "classic": constants.CONSUMER_GROUP_TYPE_CLASSIC,
-    "consumer": constants.CONSUMER_GROUP_TYPE_CONSUMER,
-}
+_TYPES = {"classic": constants.CONSUMER_GROUP_TYPE_CLASSIC, "consumer": constants.CONSUMER_GROUP_TYPE_CONSUMER}
 #: The protocol's kinds of resources with a configuration, by librdkafka's.
 _CONFIG_KINDS = {constants.RESOURCE_TOPIC: 2, constants.RESOURCE_BROKER: 4, constants.RESOURCE_GROUP: 32}
 _CHANGES = {

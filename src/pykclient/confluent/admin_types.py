@@ -7,13 +7,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 from pykclient.confluent import constants
-from pykclient.confluent.model import (
-    ConsumerGroupState,
-    ConsumerGroupType,
-    Node,
-    OrderedEnum,
-    TopicPartitionInfo,
-)
+from pykclient.confluent.model import ConsumerGroupState, ConsumerGroupType, Node, OrderedEnum, TopicPartitionInfo
 from pykclient.confluent.topic_partition import Keyed, TopicPartition, Uuid
 
 E = TypeVar("E", bound=Enum)
@@ -161,13 +155,7 @@ class AclBinding(Keyed):
         "permission_type",
     )
     _forbidden: ClassVar[frozenset[Enum]] = frozenset(
-        (
-            ResourceType.ANY,
-            ResourcePatternType.ANY,
-            ResourcePatternType.MATCH,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+        (ResourceType.ANY, ResourcePatternType.ANY, ResourcePatternType.MATCH, AclOperation.ANY, AclPermissionType.ANY)
     )
 
     def __init__(

@@ -42,11 +42,7 @@ _CALLBACKS: dict[str, type[Exception]] = {
     "stats_cb": TypeError,
     "throttle_cb": ValueError,
 }
-_SPECIAL = {
-    PRODUCER: ("on_delivery", "dr_cb", "dr_msg_cb"),
-    CONSUMER: ("on_commit",),
-    ADMIN: (),
-}
+_SPECIAL = {PRODUCER: ("on_delivery", "dr_cb", "dr_msg_cb"), CONSUMER: ("on_commit",), ADMIN: ()}
 
 #: librdkafka's properties that its C interface sets with a function of its own, beside the callbacks.
 _BY_FUNCTION = frozenset(("default_topic_conf", "interceptors", "msg_order_cmp", "opaque"))

@@ -182,11 +182,7 @@ class ShareConsumer(Client):
         self.acknowledge_offset(*place_of(message), ack_type)
 
     def acknowledge_offset(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        ack_type: AcknowledgeType | int = SHARE_ACKNOWLEDGE_TYPE_ACCEPT,
+        self, topic: str, partition: int, offset: int, ack_type: AcknowledgeType | int = SHARE_ACKNOWLEDGE_TYPE_ACCEPT
     ) -> None:
         """Decide about the message at an offset; see ``acknowledge``.
 

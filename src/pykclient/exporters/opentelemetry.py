@@ -56,10 +56,7 @@ class KafkaInstruments:
     """
 
     def __init__(
-        self,
-        clients: Iterable[MeasuredClient] | None = None,
-        meter: Meter | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        self, clients: Iterable[MeasuredClient] | None = None, meter: Meter | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._clients = None if clients is None else tuple(clients)
         self._meter = metrics.get_meter(_SCOPE, __version__) if meter is None else meter
