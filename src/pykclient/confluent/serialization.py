@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from pykclient.serde import (
-    Deserializer,
-    DeserializerBuilder,
-    DoubleDeserializer,
-    DoubleSerializer,
-    IntegerDeserializer,
-    IntegerSerializer,
-    MessageField,
-    SerializationContext,
-    SerializationError,
-    Serializer,
-    SerializerBuilder,
-    StringDeserializer,
-    StringSerializer,
+    Deserializer as Deserializer,
+    DeserializerBuilder as DeserializerBuilder,
+    DoubleDeserializer as DoubleDeserializer,
+    DoubleSerializer as DoubleSerializer,
+    IntegerDeserializer as IntegerDeserializer,
+    IntegerSerializer as IntegerSerializer,
+    MessageField as MessageField,
+    SerializationContext as SerializationContext,
+    SerializationError as SerializationError,
+    Serializer as Serializer,
+    SerializerBuilder as SerializerBuilder,
+    StringDeserializer as StringDeserializer,
+    StringSerializer as StringSerializer,
 )
 
-__all__ = [
-    "Deserializer",
-    "DeserializerBuilder",
-    "DoubleDeserializer",
-    "DoubleSerializer",
-    "IntegerDeserializer",
-    "IntegerSerializer",
-    "MessageField",
-    "SerializationContext",
-    "SerializationError",
-    "Serializer",
-    "SerializerBuilder",
-    "StringDeserializer",
-    "StringSerializer",
-]
+__all__ = [name for name in dir() if name[0].isupper()]
