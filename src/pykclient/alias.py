@@ -32,130 +32,82 @@ STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "alias
 #: The packages, and the packages that stand in for them.
 PACKAGES = {"aiokafka": "pykclient.aio", "confluent_kafka": "pykclient.confluent", "kafka": "pykclient"}
 
-#: Modules whose names differ. Those with an underscore are private, but programs and type stubs import them.
-_MODULES = {
-    "aiokafka.admin.client": "pykclient.aio.admin",
-    "aiokafka.admin.config_resource": "pykclient.aio.admin",
-    "aiokafka.admin.new_partitions": "pykclient.aio.admin",
-    "aiokafka.admin.new_topic": "pykclient.aio.admin",
-    "aiokafka.consumer.consumer": "pykclient.aio.consumer",
-    "aiokafka.coordinator.assignors.abstract": "pykclient.consumer.partition_assignors",
-    "aiokafka.partitioner": "pykclient.partitioner",
-    "aiokafka.producer.producer": "pykclient.aio.producer",
-    "aiokafka.util": "pykclient.aio.helpers",
-    "confluent_kafka._model": "pykclient.confluent.model",
-    "confluent_kafka.admin._acl": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._cluster": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._config": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._group": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._listoffsets": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._metadata": "pykclient.confluent.cluster_metadata",
-    "confluent_kafka.admin._records": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._resource": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._scram": "pykclient.confluent.admin_types",
-    "confluent_kafka.admin._topic": "pykclient.confluent.admin_types",
-    "confluent_kafka.aio._AIOConsumer": "pykclient.confluent.aio",
-    "confluent_kafka.aio._AsyncDeserializingConsumer": "pykclient.confluent.aio",
-    "confluent_kafka.aio._AsyncSerializingProducer": "pykclient.confluent.aio",
-    "confluent_kafka.aio.producer": "pykclient.confluent.aio",
-    "confluent_kafka.aio.producer._AIOProducer": "pykclient.confluent.aio",
-    "confluent_kafka.deserializing_consumer": "pykclient.confluent.serializing",
-    "confluent_kafka.deserializing_share_consumer": "pykclient.confluent.share_consumer",
-    "confluent_kafka.schema_registry": "pykclient.schema_registry",
-    "confluent_kafka.schema_registry._async": "pykclient.schema_registry",
-    "confluent_kafka.schema_registry._sync": "pykclient.schema_registry",
-    "confluent_kafka.schema_registry.avro": "pykclient.confluent.schema_registry.avro",
-    "confluent_kafka.schema_registry.common": "pykclient.schema_registry.schemas",
-    "confluent_kafka.schema_registry.common.schema_registry_client": "pykclient.schema_registry.schemas",
-    "confluent_kafka.schema_registry.common.serde": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.confluent": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.confluent.meta_pb2": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.confluent.type": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.confluent.type.decimal_pb2": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.confluent.types": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.confluent.types.decimal_pb2": "pykclient.schema_registry.confluent_pb2",
-    "confluent_kafka.schema_registry.error": "pykclient.schema_registry.schemas",
-    "confluent_kafka.schema_registry.json_schema": "pykclient.confluent.schema_registry.json_schema",
-    "confluent_kafka.schema_registry.protobuf": "pykclient.confluent.schema_registry.protobuf",
-    "confluent_kafka.schema_registry.rule_registry": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.rules.cel": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.rules.cel.cel_executor": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.rules.cel.cel_field_executor": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.rules.encryption": "pykclient.schema_registry.encryption",
-    "confluent_kafka.schema_registry.rules.encryption.dek_registry": "pykclient.schema_registry.dek_registry",
-    "confluent_kafka.schema_registry.rules.encryption.dek_registry.dek_registry_client": "pykclient.schema_registry."
-    "dek_registry",
-    "confluent_kafka.schema_registry.rules.encryption.encrypt_executor": "pykclient.schema_registry.encryption",
-    **{
-        f"confluent_kafka.schema_registry.rules.encryption.{name}": "pykclient.schema_registry.kms"
-        for name in (
-            *("awskms", "awskms.aws_driver", "azurekms", "azurekms.azure_driver", "gcpkms", "gcpkms.gcp_driver"),
-            *("hcvault", "hcvault.hcvault_driver", "kms_driver_registry", "localkms", "localkms.local_driver"),
-        )
+#: Modules whose names differ, below a package or module: the module here that stands in for all of them. Those with an
+#: underscore are private, but programs and type stubs import them.
+_STAND_INS = {
+    "aiokafka": {
+        "pykclient.aio.admin": "admin.client admin.config_resource admin.new_partitions admin.new_topic",
+        "pykclient.aio.consumer": "consumer.consumer",
+        "pykclient.aio.helpers": "util",
+        "pykclient.aio.producer": "producer.producer",
+        "pykclient.consumer.partition_assignors": "coordinator.assignors.abstract",
+        "pykclient.partitioner": "partitioner",
     },
-    "confluent_kafka.schema_registry.rules.jsonata": "pykclient.schema_registry.rules",
-    "confluent_kafka.schema_registry.rules.jsonata.jsonata_executor": "pykclient.schema_registry.rules",
-    "confluent_kafka.serializing_producer": "pykclient.confluent.serializing",
-    "kafka.admin.acl_resource": "pykclient.admin",
-    "kafka.admin.client": "pykclient.admin",
-    "kafka.admin.config_resource": "pykclient.admin",
-    "kafka.admin.new_partitions": "pykclient.admin",
-    "kafka.admin.new_topic": "pykclient.admin",
-    "kafka.codec": "pykclient.aio.codec",
-    "kafka.coordinator.assignors.abstract": "pykclient.consumer.partition_assignors",
-    "kafka.metrics.metric_config": "pykclient.metrics",
-    "kafka.metrics.metric_name": "pykclient.metrics",
-    "kafka.metrics.metrics_reporter": "pykclient.metrics",
-    "kafka.net": "pykclient.aio.abc",
-    "kafka.net.sasl": "pykclient.aio.abc",
-    "kafka.net.sasl.oauth": "pykclient.aio.abc",
-    "kafka.oauth": "pykclient.aio.abc",
-    "kafka.oauth.abstract": "pykclient.aio.abc",
-    "kafka.record.abc": "pykclient.consumer_record",
-    "kafka.sasl": "pykclient.aio.abc",
-    "kafka.sasl.oauth": "pykclient.aio.abc",
-    "kafka.serializer.abstract": "pykclient.serializer",
-    "kafka.serializer.default": "pykclient.serializer",
-    "kafka.serializer.json": "pykclient.serializer",
+    "confluent_kafka": {
+        "pykclient.confluent.admin_types": "admin._acl admin._cluster admin._config admin._group admin._listoffsets "
+        "admin._records admin._resource admin._scram admin._topic",
+        "pykclient.confluent.aio": "aio._AIOConsumer aio._AsyncDeserializingConsumer aio._AsyncSerializingProducer "
+        "aio.producer aio.producer._AIOProducer",
+        "pykclient.confluent.cluster_metadata": "admin._metadata",
+        "pykclient.confluent.model": "_model",
+        "pykclient.confluent.serializing": "deserializing_consumer serializing_producer",
+        "pykclient.confluent.share_consumer": "deserializing_share_consumer",
+        "pykclient.schema_registry": "schema_registry schema_registry._async schema_registry._sync",
+    },
+    "confluent_kafka.schema_registry": {
+        "pykclient.confluent.schema_registry.avro": "avro",
+        "pykclient.confluent.schema_registry.json_schema": "json_schema",
+        "pykclient.confluent.schema_registry.protobuf": "protobuf",
+        "pykclient.schema_registry.confluent_pb2": "confluent confluent.meta_pb2 confluent.type "
+        "confluent.type.decimal_pb2 confluent.types confluent.types.decimal_pb2",
+        "pykclient.schema_registry.rules": "common.serde rule_registry rules.cel rules.cel.cel_executor "
+        "rules.cel.cel_field_executor rules.jsonata rules.jsonata.jsonata_executor",
+        "pykclient.schema_registry.schemas": "common common.schema_registry_client error",
+    },
+    "confluent_kafka.schema_registry.rules": {
+        "pykclient.schema_registry.dek_registry": "encryption.dek_registry encryption.dek_registry.dek_registry_client",
+        "pykclient.schema_registry.encryption": "encryption encryption.encrypt_executor",
+    },
+    "confluent_kafka.schema_registry.rules.encryption": {
+        "pykclient.schema_registry.kms": "awskms awskms.aws_driver azurekms azurekms.azure_driver gcpkms "
+        "gcpkms.gcp_driver hcvault hcvault.hcvault_driver kms_driver_registry localkms localkms.local_driver",
+    },
+    "kafka": {
+        "pykclient.admin": "admin.acl_resource admin.client admin.config_resource admin.new_partitions admin.new_topic",
+        "pykclient.aio.abc": "net net.sasl net.sasl.oauth oauth oauth.abstract sasl sasl.oauth",
+        "pykclient.aio.codec": "codec",
+        "pykclient.consumer.partition_assignors": "coordinator.assignors.abstract",
+        "pykclient.consumer_record": "record.abc",
+        "pykclient.metrics": "metrics.metric_config metrics.metric_name metrics.metrics_reporter",
+        "pykclient.serializer": "serializer.abstract serializer.default serializer.json",
+    },
+}
+_MODULES = {
+    f"{package}.{name}": ours
+    for package, stand_ins in _STAND_INS.items()
+    for ours, names in stand_ins.items()
+    for name in names.split()
 }
 
 #: Names that the other package has in a module whose counterpart lacks them, and the modules that define them. After
 #: an equals sign is the name there.
-_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+_NAMES = {
     "confluent_kafka.schema_registry.common.serde": {
-        "pykclient.schema_registry.serde": ("SubjectNameStrategyType",),
-        "pykclient.schema_registry.wire": ("SchemaId",),
+        "pykclient.schema_registry.serde": "SubjectNameStrategyType",
+        "pykclient.schema_registry.wire": "SchemaId",
     },
     "confluent_kafka.schema_registry.schema_registry_client": {
-        "pykclient.schema_registry.schemas": (
-            "AssociationCreateOrUpdateInfo",
-            "AssociationInfo",
-            "Metadata",
-            "MetadataProperties",
-            "MetadataTags",
-            "Rule",
-            "RuleKind",
-            "RuleMode",
-            "RuleParams",
-            "RuleSet",
-            "SchemaReference",
-        ),
+        "pykclient.schema_registry.schemas": "AssociationCreateOrUpdateInfo AssociationInfo Metadata "
+        "MetadataProperties MetadataTags Rule RuleKind RuleMode RuleParams RuleSet SchemaReference",
     },
     "confluent_kafka.schema_registry.serde": {
-        "pykclient.schema_registry.rules": (
-            "FieldContext",
-            "FieldRuleExecutor",
-            "RuleAction",
-            "RuleConditionError",
-            "RuleContext",
-            "RuleError",
-            "RuleExecutor",
-        ),
+        "pykclient.schema_registry.rules": "FieldContext FieldRuleExecutor RuleAction RuleConditionError RuleContext "
+        "RuleError RuleExecutor",
     },
-    "kafka.producer.future": {"pykclient.producer.future": ("FutureProduceResult=ProduceRequestResult",)},
-    "kafka.record.abc": {"pykclient.consumer_record": ("ABCRecord=ConsumerRecord",)},
-    "kafka": {"pykclient.admin.values": ("IsolationLevel", "OffsetSpec", "TopicPartitionReplica")},
-    "kafka.structs": {"pykclient.admin.values": ("TopicPartitionReplica",)},
+    "kafka.producer.future": {"pykclient.producer.future": "FutureProduceResult=ProduceRequestResult"},
+    "kafka.record.abc": {"pykclient.consumer_record": "ABCRecord=ConsumerRecord"},
+    "kafka": {"pykclient.admin.values": "IsolationLevel OffsetSpec TopicPartitionReplica"},
+    "kafka.structs": {"pykclient.admin.values": "TopicPartitionReplica"},
 }
 
 _USAGE = f"""\
@@ -179,7 +131,7 @@ class _AliasLoader(Loader):
             found.__path__ = []  # otherwise the import system would not ask for modules below it
         sys.modules[module.__name__] = found
         for source, names in _NAMES.get(module.__name__, {}).items():
-            for name in names:
+            for name in names.split():
                 theirs, _, ours = name.partition("=")
                 setattr(found, theirs, getattr(importlib.import_module(source), ours or theirs))
         for name, target in _MODULES.items():
