@@ -286,53 +286,41 @@ class SampledStat:
         raise NotImplementedError
 
 
-class SampledTally:
-    """The number, sum and extremes of the values of the last few windows. Thread: owner.
+class SampledTally(Tally):
+    """The number, sum and extremes of the values of the last few windows; as a Tally, those of the current window.
 
     It counts what an Avg, a Max and a Min would, in windows of the same bounds, and takes a tenth of the memory of a
-    sensor with these stats.
+    sensor with these stats. Thread: owner.
     """
 
-    __slots__ = ("_count", "_largest", "_last_ms", "_older", "_smallest", "_start_ms", "_total")
+    __slots__ = ("_last_ms", "_older", "_start_ms")
 
     def __init__(self) -> None:
+        super().__init__()
         self._older: tuple[tuple[int, Tally], ...] = ()  # the times of their last values, and their values
-        self._last_ms = 0
-        self._start_window(0)
-
-    def _start_window(self, now_ms: int) -> None:
-        self._start_ms = now_ms
-        self._count = 0
-        self._total: float = 0
-        self._largest = -_INFINITY
-        self._smallest = _INFINITY
+        self._last_ms = self._start_ms = 0
 
     def record(self, config: MetricConfig, value: float, now_ms: int) -> None:
         """Record a value as of ``now_ms``."""
-        is_over = now_ms - self._start_ms >= config.time_window_ms or self._count >= config.event_window
-        if self._count and is_over:
-            self._older = (*self._older, (self._last_ms, self._current()))[-config.samples :]
-        if is_over or not self._count:
-            self._start_window(now_ms)
-        self._count += 1
-        self._total += value
-        self._largest = max(self._largest, value)
-        self._smallest = min(self._smallest, value)
+        is_over = now_ms - self._start_ms >= config.time_window_ms or self.count >= config.event_window
+        if self.count and is_over:
+            window = Tally()
+            window.add(self)
+            self._older = (*self._older, (self._last_ms, window))[-config.samples :]
+        if is_over or not self.count:
+            super().__init__()
+            self._start_ms = now_ms
+        self.count += 1
+        self.total += value
+        self.largest = max(self.largest, value)
+        self.smallest = min(self.smallest, value)
         self._last_ms = now_ms
-
-    def _current(self) -> Tally:
-        tally = Tally()
-        tally.count = self._count
-        tally.total = self._total
-        tally.largest = self._largest
-        tally.smallest = self._smallest
-        return tally
 
     def tally(self, config: MetricConfig, now_ms: int) -> Tally:
         """Return the values of the windows that are not too old."""
         oldest_ms = now_ms - config.samples * config.time_window_ms
         tally = Tally()
-        for last_ms, window in (*self._older, (self._last_ms, self._current())) if self._count else ():
+        for last_ms, window in (*self._older, (self._last_ms, self)) if self.count else ():
             if last_ms > oldest_ms:
                 tally.add(window)
         return tally

@@ -344,20 +344,8 @@ class Delivery(SharedDelivery):
 
     def message(self) -> Message[bytes, bytes]:
         """Return the message that the application is given."""
-        message: Message[bytes, bytes] = Message.__new__(Message)
-        message._topic = self.topic
-        message._partition = None if self.partition < 0 else self.partition
-        message._offset = None if self.offset < 0 else self.offset
-        message._key = self.key
-        message._value = self.value
-        message._headers = self.headers
-        message._error = self.error
-        message._timestamp_type = TIMESTAMP_CREATE_TIME
-        message._timestamp = self.timestamp_ms
-        message._latency = None if self.latency_ms < 0 else self.latency_ms / 1000
-        message._leader_epoch = None
-        message._delivery_count = None
-        return message
+        place, timestamp = (self.topic, self.partition, self.offset), (TIMESTAMP_CREATE_TIME, self.timestamp_ms)
+        return Message(*place, self.key, self.value, self.headers, self.error, timestamp, self.latency_ms / 1000)
 
     def __call__(self, error: Exception | None, metadata: Any) -> None:
         """Take the outcome of a record that is not in a batch. Thread: any."""
