@@ -235,30 +235,24 @@ class ConfigSource(Enum):
     GROUP_CONFIG = constants.CONFIG_SOURCE_GROUP_CONFIG
 
 
+@dataclass(eq=False, repr=False)
 class ConfigEntry:
     """A configuration key with its value and origin; a secret's value is None."""
 
-    def __init__(
-        self,
-        name: str,
-        value: str | None,
-        source: ConfigSource | int = ConfigSource.UNKNOWN_CONFIG,
-        is_read_only: bool = False,
-        is_default: bool = False,
-        is_sensitive: bool = False,
-        is_synonym: bool = False,
-        synonyms: dict[str, ConfigEntry] | None = None,
-        incremental_operation: AlterConfigOpType | None = None,
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.source = source
-        self.is_read_only = bool(is_read_only)
-        self.is_default = bool(is_default)
-        self.is_sensitive = bool(is_sensitive)
-        self.is_synonym = bool(is_synonym)
-        self.synonyms = {} if synonyms is None else synonyms
-        self.incremental_operation = incremental_operation
+    name: str
+    value: str | None
+    source: ConfigSource | int = ConfigSource.UNKNOWN_CONFIG
+    is_read_only: bool = False
+    is_default: bool = False
+    is_sensitive: bool = False
+    is_synonym: bool = False
+    synonyms: dict[str, ConfigEntry] | None = None
+    incremental_operation: AlterConfigOpType | None = None
+
+    def __post_init__(self) -> None:
+        for flag in ("is_read_only", "is_default", "is_sensitive", "is_synonym"):
+            setattr(self, flag, bool(getattr(self, flag)))
+        self.synonyms = {} if self.synonyms is None else self.synonyms
 
     def __repr__(self) -> str:
         return f'ConfigEntry({self.name}="{self.value}")'

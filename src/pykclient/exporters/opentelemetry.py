@@ -185,31 +185,20 @@ class TracingProducerInterceptor(ProducerInterceptor):
 
     def on_batch_acknowledgement(self, batch: AcknowledgedBatch) -> None:
         """Create the span of a batch, unless the traces of its records are not sampled."""
-        links: dict[int, trace.Link] = {}
-        has_context = False
-        for context in _contexts(batch.headers):
-            has_context = True
-            if context.trace_flags.sampled:
-                links[context.span_id] = trace.Link(context)
-                if len(links) == _MOST_LINKS:
-                    break
-        if has_context and not links:
+        links = _links(context for context in _contexts(batch.headers) if context.trace_flags.sampled)
+        if not links and next(_contexts(batch.headers), None) is not None:
             return
         parent = Context()
-        for link in links.values():
-            parent = trace.set_span_in_context(trace.NonRecordingSpan(link.context), parent)
-            break
+        if links:
+            parent = trace.set_span_in_context(trace.NonRecordingSpan(links[0].context), parent)
         span = self._tracer.start_span(
             f"send {batch.metadata.topic}",
             parent,
             kind=self._kind_of_batches,
-            links=list(links.values()),
+            links=links,
             start_time=int((SYSTEM_CLOCK.wall_ms() - batch.age_ms) * 1_000_000),
             attributes={
-                "messaging.system": "kafka",
-                "messaging.operation.type": "send",
-                "messaging.operation.name": "send",
-                "messaging.destination.name": batch.metadata.topic,
+                **_about("send", batch.metadata.topic),
                 **self._client,
                 "messaging.batch.message_count": batch.record_count,
             },
@@ -245,13 +234,7 @@ class RecordTracingProducerInterceptor(TracingProducerInterceptor):
         span = self._tracer.start_span(
             f"create {record.topic}",
             kind=trace.SpanKind.PRODUCER,
-            attributes={
-                "messaging.system": "kafka",
-                "messaging.operation.type": "create",
-                "messaging.operation.name": "create",
-                "messaging.destination.name": record.topic,
-                **self._client,
-            },
+            attributes={**_about("create", record.topic), **self._client},
         )
         propagate.inject(headers, trace.set_span_in_context(span), setter=_SETTER)
         key = _key_of(headers)
@@ -295,23 +278,14 @@ class TracingConsumerInterceptor(ConsumerInterceptor):
     def on_consume(self, records: Mapping[TopicPartition, list[Any]]) -> Mapping[TopicPartition, list[Any]]:
         """Create the spans of the records, and return the records unchanged."""
         for (topic, partition), of_partition in records.items():
-            links = {}
-            for context in _contexts([record.headers for record in of_partition]):
-                links[context.span_id] = trace.Link(context)
-                if len(links) == _MOST_LINKS:
-                    break
             self._tracer.start_span(
                 f"receive {topic}",
                 kind=trace.SpanKind.CONSUMER,
-                links=list(links.values()),
+                links=_links(_contexts([record.headers for record in of_partition])),
                 attributes={
-                    "messaging.system": "kafka",
-                    "messaging.operation.type": "receive",
-                    "messaging.operation.name": "poll",
-                    "messaging.destination.name": topic,
-                    "messaging.destination.partition.id": str(partition),
+                    **_about("receive", topic, "poll"),
+                    **_place(partition, of_partition[0].offset),
                     "messaging.batch.message_count": len(of_partition),
-                    "messaging.kafka.offset": of_partition[0].offset,
                     **self._attributes,
                 },
             ).end()
@@ -333,23 +307,39 @@ def processing(record: ConsumerRecord[Any, Any], tracer: trace.Tracer | None = N
         f"process {record.topic}",
         context_of(record.headers),
         kind=trace.SpanKind.CONSUMER,
-        attributes={
-            "messaging.system": "kafka",
-            "messaging.operation.type": "process",
-            "messaging.operation.name": "process",
-            "messaging.destination.name": record.topic,
-            "messaging.destination.partition.id": str(record.partition),
-            "messaging.kafka.offset": record.offset,
-        },
+        attributes={**_about("process", record.topic), **_place(record.partition, record.offset)},
     ) as span:
         yield span
+
+
+def _about(operation: str, topic: str, name: str | None = None) -> dict[str, str]:
+    """Return attributes that all spans have: the type of the operation, its name if that differs, and the topic."""
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.type": operation,
+        "messaging.operation.name": name or operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _place(partition: int, offset: int) -> dict[str, str | int]:
+    return {"messaging.destination.partition.id": str(partition), "messaging.kafka.offset": offset}
+
+
+def _links(contexts: Iterable[trace.SpanContext]) -> list[trace.Link]:
+    """Return links to different spans, as many as a span may have."""
+    found: dict[int, trace.Link] = {}
+    for context in contexts:
+        found[context.span_id] = trace.Link(context)
+        if len(found) == _MOST_LINKS:
+            break
+    return list(found.values())
 
 
 def _end(span: trace.Span, metadata: RecordMetadata, error: Exception | None) -> None:
     """End the span of a record or a batch with its outcome."""
     if error is None:
-        span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
-        span.set_attribute("messaging.kafka.offset", metadata.offset)
+        span.set_attributes(_place(metadata.partition, metadata.offset))
     else:
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(trace.StatusCode.ERROR, str(error))
