@@ -162,8 +162,6 @@ class _Item:
 class Attempt:
     """A request of a call that is in flight. Thread: that of the call."""
 
-    __slots__ = ("_call", "is_lookup", "is_sent", "request")
-
     def __init__(self, call: AdminCall[Any, Any], request: ApiRequest[Any], is_lookup: bool) -> None:
         self._call = call
         self.request = request
@@ -191,19 +189,6 @@ class AdminCall(Generic[K, V]):
     ``begin`` comes before all other methods. ``on_done`` is called once, when no key is left, or when the call has
     timed out. Thread: that of ``AdminCalls``.
     """
-
-    __slots__ = (
-        "_attempts",
-        "_handler",
-        "_in_flight",
-        "_policy",
-        "_waiting",
-        "deadline",
-        "is_done",
-        "on_done",
-        "results",
-        "wants_metadata",
-    )
 
     _policy: RetryPolicy
     deadline: Deadline

@@ -49,8 +49,6 @@ class ApiResult(Generic[K, V]):
     its keys have failed.
     """
 
-    __slots__ = ("completed", "error_of_all", "failed", "retry", "unmapped")
-
     def __init__(self) -> None:
         self.completed: dict[K, V] = {}
         self.failed: dict[K, KafkaError] = {}
@@ -143,18 +141,6 @@ class AdminApiHandler(Generic[K, V]):
     response that is handled. Thread: that of the call.
     """
 
-    __slots__ = (
-        "_answers",
-        "_request",
-        "_retried",
-        "destination",
-        "latency_ms",
-        "lookup",
-        "max_unknown_topic_attempts",
-        "name",
-        "uncertain",
-    )
-
     def __init__(
         self,
         name: str,
@@ -232,8 +218,6 @@ class VersionedBuilder(RequestBuilder):
 
     The function raises UnsupportedVersionError where the broker would misunderstand the request.
     """
-
-    __slots__ = ("_of_version",)
 
     def __init__(self, message: Request, of_version: Callable[[int], Request], min_version: int | None = None) -> None:
         super().__init__(message, min_version)

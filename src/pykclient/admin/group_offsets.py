@@ -38,8 +38,6 @@ _NAMES_UNTIL = 9
 class OffsetFetchHandler(AdminApiHandler[str, Offsets]):
     """Fetches the offsets of all groups of a coordinator at once, or one by one from older brokers."""
 
-    __slots__ = ("_asks_for_several", "_require_stable", "_specs")
-
     def __init__(self, specs: GroupSpecs, require_stable: bool = False) -> None:
         #: A transaction has offsets that it has not committed yet. The answer waits for its end (``require_stable``).
         retried = (UnstableOffsetCommitError,)

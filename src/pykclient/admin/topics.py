@@ -73,8 +73,6 @@ def _maybe_ours(error: KafkaError, latency_ms: int, outcome: str) -> KafkaError:
 class _CreateTopicsHandler(AdminApiHandler[str, _Created]):
     """Explains that a topic that exists may be the one that this call has created."""
 
-    __slots__ = ()
-
     def _about(self, key: str, error: KafkaError) -> KafkaError:
         error = super()._about(key, error)
         if not isinstance(error, errors.TopicExistsError):
@@ -231,8 +229,6 @@ class DeleteTopicsHandler(AdminApiHandler[TopicKey, _Deleted]):
     One that an earlier attempt may have deleted, and that is gone, counts as deleted.
     """
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         super().__init__("delete_topics", to_controller(), _delete_request, self._deleted)
 
@@ -301,8 +297,6 @@ MetadataTopic = MetadataResponse.MetadataResponseTopic
 
 class _DescribeTopicsBuilder(MetadataRequestBuilder):
     """Asks for authorized operations if the broker supports it (KIP-430), which versions from 8 on do."""
-
-    __slots__ = ()
 
     def build(self, version: int) -> Request:
         super().build(version)

@@ -233,8 +233,6 @@ class FencedProducer(NamedTuple):
 class _SingleRequestsHandler(AdminApiHandler[str, V]):
     """One request for each transactional id; a transaction that is ending is waited for."""
 
-    __slots__ = ()
-
     def requests(self, destination: int, keys: Sequence[str], timeout_ms: int) -> Any:
         of_one = super().requests
         return [request for key in keys for request in of_one(destination, [key], timeout_ms)]

@@ -48,8 +48,6 @@ def _finish(future: asyncio.Future[None]) -> None:
 class CreatedTopics(Results[str, CreatedTopic]):
     """The outcome of each topic to create, which also reads as aiokafka's response."""
 
-    __slots__ = ()
-
     @classmethod
     def of(cls, results: Results[str, CreateTopicsResponse.CreatableTopicResult]) -> Self:
         """Return results of the request with typed values."""

@@ -171,8 +171,6 @@ class PrefixPattern:
     Implements TopicPattern. Thread: any.
     """
 
-    __slots__ = ("_pattern",)
-
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
 

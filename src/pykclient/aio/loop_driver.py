@@ -59,8 +59,6 @@ def _give_up(future: asyncio.Future[bool]) -> None:
 class LoopWaits:
     """The coroutines that wait for a condition. ``check`` is called after each turn. Thread: the loop's."""
 
-    __slots__ = ("_at_once", "_loop", "waiting")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._at_once = 0  # waits that ended at once since the last one that did not
@@ -113,8 +111,6 @@ class _Place:
 
 class MemoryLine:
     """The queue of coroutines that wait for a pool's memory, first come, first served. Thread: the loop's."""
-
-    __slots__ = ("_line", "_loop", "_pool", "is_empty")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: BufferPool) -> None:
         self._loop = loop
@@ -456,8 +452,6 @@ def _refuse_to_wait() -> NoReturn:
 class _LoopSignal:
     """A Signal that nobody waits for."""
 
-    __slots__ = ()
-
     def wait(self, timeout_ms: int) -> bool:  # noqa: ARG002 - the seam's signature
         _refuse_to_wait()
 
@@ -467,8 +461,6 @@ class _LoopSignal:
 
 class LoopClock(SystemClock):
     """The system clocks, for a thread that must never wait. Thread: any."""
-
-    __slots__ = ()
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Return at once; a thread would yield here.
@@ -489,8 +481,6 @@ class LoopClock(SystemClock):
 class _OtherLoopClock:
     """Another clock, such as a simulation's, for a thread that must never wait. Thread: any."""
 
-    __slots__ = ("_clock", "now_ms", "wall_ms")
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.now_ms = clock.now_ms
@@ -506,8 +496,6 @@ class _OtherLoopClock:
 
 class NoThread:
     """A Thread that never runs: its work is the driver's. Thread: any."""
-
-    __slots__ = ("daemon", "name")
 
     ident: int | None = None
 
@@ -527,8 +515,6 @@ class NoThread:
 
 class KnownHosts:
     """A HostResolver that knows the results of some lookups, and delegates all others. Thread: any."""
-
-    __slots__ = ("_outcomes", "_resolver")
 
     def __init__(self, resolver: HostResolver, outcomes: Mapping[str, list[str] | OSError]) -> None:
         self._resolver = resolver
@@ -574,8 +560,6 @@ class LoopSelector(Selector):
 
 class LoopEnvironment:
     """The Environment of one client in an event loop. Created, like the client, on the loop's thread."""
-
-    __slots__ = ("_base", "_hosts", "_selector", "clock", "host_resolver", "killed_by")
 
     def __init__(self, hosts: Mapping[str, list[str] | OSError], base: Environment = SYSTEM_ENVIRONMENT) -> None:
         """Create it from another environment, the machine's or a simulation's.

@@ -48,8 +48,6 @@ class Events:
     ``put`` may be called on any thread. Threads that wait are woken by the first event, and ``listener`` is called.
     """
 
-    __slots__ = ("_waiting", "listener", "queue")
-
     def __init__(self) -> None:
         self.queue: deque[Callable[[], object]] = deque()
         #: A signal for each thread that waits. A signal handler that raises may break a threading.Event for ever.

@@ -427,18 +427,6 @@ class Reports:
     As in librdkafka, the bytes of a message are those of its value. Thread: any.
     """
 
-    __slots__ = (
-        "_errors_only",
-        "_limit",
-        "_limit_bytes",
-        "_lock",
-        "_queue",
-        "_unreported",
-        "_unreported_bytes",
-        "_wake",
-        "error_of",
-    )
-
     def __init__(
         self,
         limit: int,

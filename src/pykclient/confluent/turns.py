@@ -26,8 +26,6 @@ class Turns:
     the turn of the call that runs the callback. Thread: any.
     """
 
-    __slots__ = ("_nested", "_next", "_turn", "is_shared")
-
     def __init__(self) -> None:
         #: Held during a turn. Guards all that the consumer knows.
         self._turn: Any = threading.RLock()  # typeshed does not know _is_owned
