@@ -117,11 +117,8 @@ def partitions_of(topic: str, cluster: Any) -> tuple[list[int], list[int]]:
     return everything, sorted(cluster.available_partitions_for_topic(topic) or ())
 
 
-class DefaultPartitioner(Partitioner):
-    """Partitions keyed records by MurmurHash2, and others randomly among partitions with a leader.
-
-    In a producer, records without a key go to the built-in sticky partition instead (KIP-794). Thread: any.
-    """
+class _KafkaPythons(Partitioner):
+    """Base of kafka-python's own partitioners, which look at the serialized key and the cluster alone."""
 
     def partition(
         self,
@@ -132,6 +129,19 @@ class DefaultPartitioner(Partitioner):
         serialized_value: bytes | None,  # noqa: ARG002
         cluster: Any,
     ) -> int | None:
+        return self._choose(topic, serialized_key, cluster)
+
+    def _choose(self, topic: str, serialized_key: bytes | None, cluster: Any) -> int | None:
+        raise NotImplementedError
+
+
+class DefaultPartitioner(_KafkaPythons):
+    """Partitions keyed records by MurmurHash2, and others randomly among partitions with a leader.
+
+    In a producer, records without a key go to the built-in sticky partition instead (KIP-794). Thread: any.
+    """
+
+    def _choose(self, topic: str, serialized_key: bytes | None, cluster: Any) -> int | None:
         everything, available = partitions_of(topic, cluster)
         if serialized_key is not None:
             return everything[(murmur2(serialized_key) & POSITIVE) % len(everything)]
@@ -140,7 +150,7 @@ class DefaultPartitioner(Partitioner):
         return random.choice(available or everything)
 
 
-class RoundRobinPartitioner(Partitioner):
+class RoundRobinPartitioner(_KafkaPythons):
     """Sends each record of a topic to the next partition with a leader, whatever its key.
 
     ``partitions`` are the partitions to use before any are passed in. Thread: any.
@@ -151,15 +161,7 @@ class RoundRobinPartitioner(Partitioner):
         self._lock = threading.Lock()  # guards: _last
         self._last: dict[str, int] = {}
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,  # noqa: ARG002 - the signature of the base
-        serialized_key: bytes | None,  # noqa: ARG002
-        value: Any,  # noqa: ARG002
-        serialized_value: bytes | None,  # noqa: ARG002
-        cluster: Any,
-    ) -> int:
+    def _choose(self, topic: str, serialized_key: bytes | None, cluster: Any) -> int:  # noqa: ARG002
         everything, available = partitions_of(topic, cluster)
         return self._next(topic, available or everything)
 
@@ -190,17 +192,9 @@ class StickyPartitioner(DefaultPartitioner):
         self._lock = threading.Lock()  # guards: _sticky
         self._sticky: dict[str, int] = {}
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,
-        serialized_key: bytes | None,
-        value: Any,
-        serialized_value: bytes | None,
-        cluster: Any,
-    ) -> int | None:
+    def _choose(self, topic: str, serialized_key: bytes | None, cluster: Any) -> int | None:
         if serialized_key is not None or isinstance(cluster, ClusterMetadata):
-            return super().partition(topic, key, serialized_key, value, serialized_value, cluster)
+            return super()._choose(topic, serialized_key, cluster)
         everything, available = partitions_of(topic, cluster)
         with self._lock:
             current = self._sticky.get(topic)

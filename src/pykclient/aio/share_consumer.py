@@ -317,27 +317,23 @@ class AIOKafkaShareConsumer(AIOConsumerBase[ThreadlessShareConsumer], Generic[K,
 
     async def _read(self, consumer: ThreadlessShareConsumer, timeout_ms: int) -> ShareFetch:
         """Return what a poll returns. The caller marks it as returned."""
+        timer = Timer(consumer.components.clock, timeout_ms)
         try:
             consumer.raise_failure()
+            while True:
+                try:
+                    return await consumer.run(consumer.consumer.poll(timer))
+                except errors.RecordDeserializationError as error:
+                    load = load_of(error.__cause__)
+                    if load is None:
+                        raise
+                    try:
+                        await load()
+                    except errors.KafkaError as failure:
+                        consumer.consumer.load_failed(error.part, failure)
         except errors.KafkaError as error:
             await consumer.rest_if_repeated(error)
             raise
-        timer = Timer(consumer.components.clock, timeout_ms)
-        while True:
-            try:
-                return await consumer.run(consumer.consumer.poll(timer))
-            except errors.RecordDeserializationError as error:
-                load = load_of(error.__cause__)
-                if load is None:
-                    await consumer.rest_if_repeated(error)
-                    raise
-                try:
-                    await load()
-                except errors.KafkaError as failure:
-                    consumer.consumer.load_failed(error.part, failure)
-            except errors.KafkaError as error:
-                await consumer.rest_if_repeated(error)
-                raise
 
     def __aiter__(self) -> Self:
         """Return the consumer: a loop goes over all records, and ends when the consumer is stopped.

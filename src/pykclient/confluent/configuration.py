@@ -293,17 +293,15 @@ class Configuration:
 
     def common(self) -> dict[str, Any]:
         """Return the settings that all of this package's clients have."""
-        settings: dict[str, Any] = {
+        settings = self._same(
+            *("client.id", "reconnect.backoff.ms", "retry.backoff.ms", "receive.message.max.bytes"),
+            *("metadata.recovery.strategy", "enable.metrics.push"),
+        )
+        settings |= {
             "bootstrap.servers": _servers(self.text("bootstrap.servers")),
-            "client.id": self.text("client.id"),
             "security.protocol": self.text("security.protocol").upper(),
-            "reconnect.backoff.ms": self.number("reconnect.backoff.ms"),
             "reconnect.backoff.max.ms": max(map(self.number, ("reconnect.backoff.ms", "reconnect.backoff.max.ms"))),
-            "retry.backoff.ms": self.number("retry.backoff.ms"),
             "retry.backoff.max.ms": max(self.number("retry.backoff.ms"), self.number("retry.backoff.max.ms")),
-            "receive.message.max.bytes": self.number("receive.message.max.bytes"),
-            "metadata.recovery.strategy": self.text("metadata.recovery.strategy"),
-            "enable.metrics.push": self.flag("enable.metrics.push"),
             "connections.max.idle.ms": self._idle_ms(),
             "metadata.max.age.ms": self.number("topic.metadata.refresh.interval.ms"),
         }
@@ -313,7 +311,7 @@ class Configuration:
             settings["sasl.oauth.token.provider"] = self.callbacks["oauth_cb"]
             settings["sasl.oauthbearer.config"] = self.text("sasl.oauthbearer.config")
         if self.is_set("client.rack") and self.kind == CONSUMER:
-            settings["client.rack"] = self.text("client.rack")
+            settings |= self._same("client.rack")
         for theirs, ours in (
             ("socket.send.buffer.bytes", "send.buffer.bytes"),
             ("socket.receive.buffer.bytes", "receive.buffer.bytes"),
@@ -323,13 +321,13 @@ class Configuration:
         setup_ms = self.number("socket.connection.setup.timeout.ms")
         settings["socket.connection.setup.timeout.ms"] = setup_ms
         settings["socket.connection.setup.timeout.max.ms"] = setup_ms
-        if self.is_set("client.dns.lookup"):
-            settings["client.dns.lookup"] = self.text("client.dns.lookup")
-        if self.is_set("metadata.recovery.rebootstrap.trigger.ms"):
-            rebootstrap_ms = self.number("metadata.recovery.rebootstrap.trigger.ms")
-            settings["metadata.recovery.rebootstrap.trigger.ms"] = rebootstrap_ms
+        settings |= self._same(*filter(self.is_set, ("client.dns.lookup", "metadata.recovery.rebootstrap.trigger.ms")))
         self._security(settings)
         return settings
+
+    def _same(self, *names: str) -> dict[str, Any]:
+        """Return properties that have the same names and values here."""
+        return {name: "" if (value := self.value(name)) is None else value for name in names}
 
     def _security(self, settings: dict[str, Any]) -> None:
         protocol = settings["security.protocol"]
@@ -338,12 +336,11 @@ class Configuration:
         if "SASL" in protocol:
             mechanism = settings["sasl.mechanism"] = self.text("sasl.mechanisms")
             if mechanism == "GSSAPI":
-                settings["sasl.kerberos.service.name"] = self.text("sasl.kerberos.service.name")
+                settings |= self._same("sasl.kerberos.service.name")
             elif mechanism == "OAUTHBEARER":
                 self._oauth(settings)
             else:
-                settings["sasl.username"] = self.text("sasl.username")
-                settings["sasl.password"] = self.text("sasl.password")
+                settings |= self._same("sasl.username", "sasl.password")
 
     def _tls(self, settings: dict[str, Any]) -> None:
         for theirs, ours in (
@@ -367,8 +364,7 @@ class Configuration:
             settings["ssl.keystore.key"] = self.text("ssl.key.pem")
         elif self.text("ssl.keystore.location"):
             settings["ssl.keystore.type"] = "PKCS12"
-            settings["ssl.keystore.location"] = self.text("ssl.keystore.location")
-            settings["ssl.keystore.password"] = self.text("ssl.keystore.password")
+            settings |= self._same("ssl.keystore.location", "ssl.keystore.password")
         settings["ssl.endpoint.identification.algorithm"] = (
             "https" if self.text("ssl.endpoint.identification.algorithm") == "https" else ""
         )
@@ -396,7 +392,7 @@ class Configuration:
         if linger_ms >= timeout_ms:
             linger_ms = max(0, timeout_ms - 1)
         queue_bytes = self.number("queue.buffering.max.kbytes") * 1024
-        settings |= {
+        settings |= self._same("acks", "retries") | {
             "linger.ms": linger_ms,
             "delivery.timeout.ms": timeout_ms,
             "request.timeout.ms": max(1, min(self.number("request.timeout.ms"), timeout_ms - linger_ms)),
@@ -405,44 +401,37 @@ class Configuration:
             # librdkafka's limit is one of messages, which Reports counts. The memory for batches must not be the
             # narrower one: each partition has a batch of its own, however few messages there are.
             "buffer.memory": max(queue_bytes, _LEAST_MEMORY),
-            "acks": self.number("acks"),
             "compression.type": self.text("compression.codec"),
             "enable.idempotence": self.is_idempotent,
             "max.in.flight.requests.per.connection": (
                 min(5, self.number("max.in.flight")) if self.is_idempotent else self.number("max.in.flight")
             ),
-            "retries": self.number("retries"),
         }
         codec, level = settings["compression.type"], self.number("compression.level")
         if level >= 0 and level in _COMPRESSION_LEVELS.get(codec, ()):
             settings[f"compression.{codec}.level"] = level
         if self.text("transactional.id"):
-            settings["transactional.id"] = self.text("transactional.id")
-            settings["transaction.timeout.ms"] = self.number("transaction.timeout.ms")
+            settings |= self._same("transactional.id", "transaction.timeout.ms")
 
     def _of_consumer(self, settings: dict[str, Any]) -> None:
+        settings |= self._same(
+            *("group.id", "allow.auto.create.topics", "check.crcs", "fetch.min.bytes", "max.partition.fetch.bytes"),
+            *("max.poll.interval.ms", "isolation.level", "group.protocol"),
+        )
         settings |= {
-            "group.id": self.text("group.id"),
             "enable.auto.commit": False,  # the consumer commits what it has handed out, not what it has fetched
-            "allow.auto.create.topics": self.flag("allow.auto.create.topics"),
             "auto.offset.reset": _RESETS[self.text("auto.offset.reset")],
-            "check.crcs": self.flag("check.crcs"),
             "fetch.max.bytes": max(self.number("fetch.max.bytes"), 0),
             "fetch.max.wait.ms": self.number("fetch.wait.max.ms"),
-            "fetch.min.bytes": self.number("fetch.min.bytes"),
-            "max.partition.fetch.bytes": self.number("max.partition.fetch.bytes"),
-            "max.poll.interval.ms": self.number("max.poll.interval.ms"),
-            "isolation.level": self.text("isolation.level"),
-            "group.protocol": self.text("group.protocol"),
             "request.timeout.ms": max(self.number("socket.timeout.ms"), self.number("fetch.wait.max.ms") + 1000),
             "exclude.internal.topics": False,
         }
         settings["default.api.timeout.ms"] = max(60_000, settings["request.timeout.ms"])
         if self.text("group.instance.id"):
-            settings["group.instance.id"] = self.text("group.instance.id")
+            settings |= self._same("group.instance.id")
         if settings["group.protocol"] == "consumer":
             if self.text("group.remote.assignor"):
-                settings["group.remote.assignor"] = self.text("group.remote.assignor")
+                settings |= self._same("group.remote.assignor")
         else:
             session_ms = self.number("session.timeout.ms")
             settings["session.timeout.ms"] = session_ms
