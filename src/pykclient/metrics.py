@@ -46,12 +46,8 @@ class MetricName:
 
     def sibling(self, name: str, description: str = "") -> MetricName:
         """Return another name with this one's group and tags, which both share: most of a name's memory is its tags."""
-        sibling = MetricName.__new__(MetricName)
-        sibling.name = name
-        sibling.group = self.group
-        sibling.description = description
+        sibling = MetricName(name, self.group, description, self.tags)
         sibling.tags = self.tags
-        sibling._hash = hash((name, self.group, frozenset(self.tags.items())))
         return sibling
 
     def __eq__(self, other: object) -> bool:

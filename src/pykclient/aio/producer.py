@@ -764,13 +764,6 @@ class AIOKafkaProducer(TransactionalCoroutines, SubscribedMetrics, Generic[K, V]
         """The settings in use, by their dotted keys."""
         return self._config
 
-    def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Return the current values as ``{group: {name: value}}``; with ``raw``, metric objects by their MetricName.
-
-        Thread: any.
-        """
-        return self._started().metrics(raw)
-
     def _registry(self, call: str) -> Metrics:
         return self._started()._registry(call)
 
