@@ -129,6 +129,14 @@ async def mistakes() -> None:
 pykclient.KafkaProducr  # has no attribute "KafkaProducr"; maybe "KafkaProducer"\\?
 """  # noqa: E501
 
+#: A name of each package, imported with all: type checkers ignore an ``__all__`` that is computed, and so all names.
+STARS = {
+    "pykclient": "KafkaProducer",
+    "pykclient.admin": "NewTopic",
+    "pykclient.confluent": "SerializingProducer",
+    "pykclient.confluent.serialization": "IntegerSerializer",
+}
+
 #: Lines before a block of docs/asyncio.md, which takes a name of the reader's program for granted.
 BEFORE_BLOCKS = {10: "BOOTSTRAP_SERVERS = 'localhost:9092'\n"}
 
@@ -143,6 +151,8 @@ def test_mypy_infers_types_of_keys_and_values(tmp_path: Path) -> None:
     assert len(blocks) == 11
     for place, block in enumerate(blocks):  # their errors name other files than the program's, which fails the test
         (tmp_path / f"block_{place}.py").write_text(BEFORE_BLOCKS.get(place, "") + block)
+    for place, (package, name) in enumerate(STARS.items()):
+        (tmp_path / f"star_{place}.py").write_text(f"from {package} import *\nprint({name})\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=pyproject.toml", "--no-error-summary"]
     command += ["--hide-error-codes", "--no-pretty", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)

@@ -81,9 +81,8 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = frozenset({"errors"})
 
-__all__ = sorted({*_HOME, *_MODULES, "__version__"})  # noqa: PLE0605
-
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and import none by a star
+    __all__ = sorted({*_HOME, *_MODULES, "__version__"})  # noqa: PLE0605
 
     def __getattr__(name):
         import importlib
@@ -96,6 +95,5 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__():
+        return sorted({*globals(), *__all__})

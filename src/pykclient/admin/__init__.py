@@ -115,9 +115,8 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
-
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and import none by a star
+    __all__ = sorted(_HOME)  # noqa: PLE0605
 
     def __getattr__(name):
         if name not in _HOME:
@@ -126,6 +125,5 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         globals()[name] = value
         return value
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -86,9 +86,8 @@ _MODULES = {
     "serializing_producer": "serializing_producer",
 }
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
-
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and import none by a star
+    __all__ = sorted(_HOME)  # noqa: PLE0605
 
     def __getattr__(name):
         import importlib
@@ -103,6 +102,5 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             return importlib.import_module(f"{__name__}.constants").version()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -246,13 +246,14 @@ class ConfigEntry:
     is_default: bool = False
     is_sensitive: bool = False
     is_synonym: bool = False
-    synonyms: dict[str, ConfigEntry] | None = None
+    synonyms: dict[str, ConfigEntry] = None  # type: ignore[assignment]  # None becomes {}
     incremental_operation: AlterConfigOpType | None = None
 
     def __post_init__(self) -> None:
         for flag in ("is_read_only", "is_default", "is_sensitive", "is_synonym"):
             setattr(self, flag, bool(getattr(self, flag)))
-        self.synonyms = {} if self.synonyms is None else self.synonyms
+        if self.synonyms is None:
+            self.synonyms = {}
 
     def __repr__(self) -> str:
         return f'ConfigEntry({self.name}="{self.value}")'

@@ -18,4 +18,6 @@ from pykclient.serde import (
     StringSerializer as StringSerializer,
 )
 
-__all__ = [name for name in dir() if name[0].isupper()]
+TYPE_CHECKING = False
+if not TYPE_CHECKING:  # type checkers would import no name by a star
+    __all__ = [name for name in dir() if name[0].isupper() and name != "TYPE_CHECKING"]
