@@ -349,6 +349,37 @@ def test_schemas_have_references_and_metadata_and_can_be_deleted(client: SchemaR
     assert client.get_subjects(deleted=True) == ["part"]
 
 
+def test_subject_keeps_all_versions_if_one_is_referenced(client: SchemaRegistryClient) -> None:
+    client.register_schema("part", record("a", name="Part"))
+    client.register_schema("part", record("a", "b=", name="Part"))
+    fields = [{"name": "part", "type": "Part"}]
+    whole = json.dumps({"type": "record", "name": "Whole", "fields": fields})
+    client.register_schema("whole", Schema(whole, references=[SchemaReference("Part", "part", 2)]))
+    with pytest.raises(SchemaRegistryError, match="Version 2 is referenced"):
+        client.delete_subject("part")
+    assert client.get_versions("part") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("POST", "subjects/a/versions", b'{"schema": "{\\"type\\": \\"unknown\\"}"}', 42201),
+        ("POST", "subjects/a/versions", b'["schema"]', 400),
+        ("POST", "subjects/a/versions", b"schema", 400),
+        ("PUT", "mode/a", b"{}", 400),
+        ("GET", "schemas/ids/one/versions", None, 40403),
+    ],
+)
+def test_wrong_requests_are_answered(
+    registry: EmbeddedSchemaRegistry, method: str, path: str, body: bytes | None, code: int
+) -> None:
+    request = urllib.request.Request(f"{registry.url}/{path}", body, method=method)
+    with pytest.raises(urllib.error.HTTPError) as caught, urllib.request.urlopen(request, timeout=30):
+        pass
+    with caught.value as response:
+        assert json.load(response)["error_code"] == code
+
+
 def test_ids_end_with_the_last_version_that_is_deleted_for_good(
     registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient
 ) -> None:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
+from pykclient.errors import SerializationError
 from pykclient.schema_registry.avro_types import loaded, named_schemas, parse_avro, resolution_problems
 from pykclient.schema_registry.dek_registry import LATEST, Dek, DekAlgorithm, DekId, Kek, KekId
 from pykclient.schema_registry.rest import load
@@ -318,7 +319,10 @@ class EmbeddedSchemaRegistry:
         """Return the status, the body and the Retry-After of a response; None to drop the connection."""
         parts = urllib.parse.urlsplit(target)
         query = urllib.parse.parse_qs(parts.query)
-        body = json.loads(data) if data else None
+        try:
+            body: Any = json.loads(data or b"null")
+        except ValueError:
+            body = data.decode(errors="replace")  # which no request has as its body
         fault = self._fault_for(parts.path)
         self._held.wait(60)
         if fault is not None and fault.delay_ms:
@@ -337,6 +341,9 @@ class EmbeddedSchemaRegistry:
                     status, answer = 200, self._dispatch(method, path, query, body)
             except _RefusedError as error:
                 status, answer = error.status, {"error_code": error.code, "message": str(error)}
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                # A body or a parameter that is not the API's. Without a response, clients would try again.
+                status, answer = 400, {"error_code": 400, "message": f"Bad request: {error!r}"}
         with self._lock:
             self._requests.append(RegistryRequest(method, parts.path, query, headers, body, status))
         if fault is not None and fault.drop:
@@ -404,7 +411,7 @@ class EmbeddedSchemaRegistry:
                     (subject, row.version)
                     for subject, versions in self._subjects.items()
                     for row in versions
-                    if row.schema_id == int(number) and row.is_live
+                    if str(row.schema_id) == number and row.is_live
                 ]
                 if not rows:
                     raise _RefusedError(40403, f"Schema {number} not found")
@@ -447,13 +454,13 @@ class EmbeddedSchemaRegistry:
                 names = [name for name in self._subjects if name.startswith(prefix)]
                 return sorted(name for name in names if deleted or any(row.is_live for row in self._subjects[name]))
             case "POST", [subject]:
-                given = _checked(body)
+                given = self._checked(body)
                 for row in reversed(self._versions_of(subject, deleted)):
                     if _is_found_by(given, row.schema, normalize):
                         return self._registered(subject, row, query)
                 raise _RefusedError(40403, "Schema not found")
             case "POST", [subject, "versions"]:
-                return self._register(subject, _checked(body), normalize, query)
+                return self._register(subject, self._checked(body), normalize, query)
             case "GET", [subject, "versions"]:
                 return [row.version for row in self._versions_of(subject, deleted)]
             case "GET", [subject, "versions", version]:
@@ -487,6 +494,7 @@ class EmbeddedSchemaRegistry:
             users = self._referrers(subject, row.version)
             if users:
                 raise _RefusedError(42206, f"Version {row.version} is referenced by schemas {users}.")
+        for row in rows:
             row.is_live = False
             if _flag(query, "permanent"):
                 self._subjects[subject].remove(row)
@@ -561,13 +569,33 @@ class EmbeddedSchemaRegistry:
     def _resolve(self, subject: str, version: int) -> Schema:
         return self._version(subject, str(version), True).schema
 
+    def _checked(self, body: Any) -> Schema:
+        """Return the schema of a request.
+
+        Raises:
+            _RefusedError: it is not valid.
+        """
+        schema = Schema.from_dict(body)
+        try:
+            if schema.schema_type == "AVRO":
+                _avro(schema, self._resolve)
+            elif schema.schema_type == "JSON":
+                json.loads(schema.schema_str or "")
+            elif schema.schema_type == "PROTOBUF":
+                base64.b64decode(schema.schema_str or "", validate=True)
+            else:
+                raise ValueError(f"the type {schema.schema_type} is unknown")
+        except (SerializationError, ValueError) as error:
+            raise _RefusedError(42201, f"Invalid schema: {error}") from None
+        return schema
+
     def _compatibility(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> Any:
         match method, path:
             case "POST", ["subjects", subject, "versions", *version]:
                 rows = self._versions_of(subject)
                 if version:
                     rows = [self._version(subject, version[0], False)]
-                problems = self._problems(subject, _checked(body), rows)
+                problems = self._problems(subject, self._checked(body), rows)
                 told = {"messages": problems} if _flag(query, "verbose") else {}
                 return {"is_compatible": not problems, **told}
         return None
@@ -622,7 +650,7 @@ class EmbeddedSchemaRegistry:
                     if one.subject is None:
                         raise _RefusedError(42212, "an association needs a subject")
                     if one.schema is not None:
-                        self._register(one.subject, _checked(one.schema.to_dict()), bool(one.normalize), query)
+                        self._register(one.subject, self._checked(one.schema.to_dict()), bool(one.normalize), query)
                     row = Association(
                         one.subject,
                         str(uuid.uuid4()),
@@ -739,25 +767,6 @@ def _is_base64(text: Any) -> bool:
 
 def _guid(schema: Schema) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, _canonical(schema, False)))
-
-
-def _checked(body: Any) -> Schema:
-    """Return the schema of a request.
-
-    Raises:
-        _RefusedError: it is not valid.
-    """
-    schema = Schema.from_dict(body)
-    try:
-        if schema.schema_type in ("AVRO", "JSON"):
-            json.loads(schema.schema_str or "")
-        elif schema.schema_type == "PROTOBUF":
-            base64.b64decode(schema.schema_str or "", validate=True)
-        else:
-            raise ValueError(f"the type {schema.schema_type} is unknown")
-    except ValueError as error:
-        raise _RefusedError(42201, f"Invalid schema: {error}") from None
-    return schema
 
 
 class _Server(http.server.ThreadingHTTPServer):
