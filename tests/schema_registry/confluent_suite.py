@@ -41,7 +41,7 @@ from pykclient.schema_registry import (
     serde,
     wire,
 )
-from pykclient.testing import EmbeddedSchemaRegistry, schema_registry as testing
+from pykclient.testing import EmbeddedSchemaRegistry
 
 _OURS: Any = (schemas, rules, serde, wire, schema_registry_client)
 _PREFIX = "confluent_kafka.schema_registry"
@@ -170,6 +170,7 @@ _PRIVATE: dict[Any, dict[str, Any]] = {
         "handle_bearer_auth": _handle_bearer_auth,
     },
     AsyncSchemaRegistryClient: {"_rest_client": property(_AsyncRest)},
+    EmbeddedSchemaRegistry: {"_checked": lambda _, body: _any_text(body)},
     avro._Serializer: {
         "_auto_register": property(lambda serde: serde._conf["auto.register.schemas"]),
         "_subject_name_func": property(lambda serde: serde._strategy),
@@ -280,7 +281,6 @@ class _Plugin:
                 setattr(owner, name, value)
         common: Any = sys.modules[f"{_PREFIX}.common.schema_registry_client"]
         common.normalize_identity_pool = _identity_pool
-        testing._checked = _any_text
         rest.RestClient._exchange = _by_httpx(rest.RestClient._exchange)  # type: ignore[method-assign]
 
     def _adapt(self, client: Any) -> None:
