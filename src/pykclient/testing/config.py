@@ -202,12 +202,7 @@ _KEYS = (
     _key("connections.max.idle.ms", Type.LONG, 600_000, "The idle time that ends a connection; negative: never."),
     _long("connections.max.reauth.ms", 0, 0, "The longest session of a client with SASL; 0: no limit."),
     _int("connection.failed.authentication.delay.ms", 100, 0, "The delay of closing after a failed authentication."),
-    _key(
-        "delegation.token.secret.key",
-        Type.PASSWORD,
-        None,
-        "The secret that makes and checks delegation tokens; without it, the cluster has none.",
-    ),
+    _key("delegation.token.secret.key", Type.PASSWORD, None, "The secret of delegation tokens; None: there are none."),
     _long("delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a token, with all renewals."),
     _long("delegation.token.expiry.time.ms", 86_400_000, 1, "The time after which a delegation token must be renewed."),
     _key(
@@ -217,12 +212,7 @@ _KEYS = (
         "The class that decides about access; empty: everything is allowed.",
         ValidString("", STANDARD_AUTHORIZER),
     ),
-    _key(
-        "ssl.principal.mapping.rules",
-        Type.STRING,
-        "DEFAULT",
-        "The rules that map the distinguished names of clients' certificates to names of users.",
-    ),
+    _key("ssl.principal.mapping.rules", Type.STRING, "DEFAULT", "The rules that map certificates' names to users."),
     _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
     _boolean("allow.everyone.if.no.acl.found", False, "Whether everyone may use resources without ACLs."),
     _int("max.connections", _INT_MAX, 1, "The maximum number of connections; the one idle longest is closed."),
@@ -279,38 +269,13 @@ _KEYS = (
     _int("group.share.partition.max.record.locks", 2_000, 1, "The most records of a partition in flight."),
     _int("group.share.max.share.sessions", 2_000, 1, "The maximum number of share sessions of a broker."),
     _int("share.coordinator.state.topic.num.partitions", 4, 1, "The partitions of __share_group_state (Kafka: 50)."),
-    _short(
-        "share.coordinator.state.topic.replication.factor",
-        3,
-        1,
-        "The replicas of __share_group_state; fewer with fewer brokers.",
-    ),
-    _short(
-        "share.coordinator.state.topic.min.isr",
-        2,
-        1,
-        "The in-sync replicas that a write to __share_group_state needs; fewer with fewer replicas.",
-    ),
-    _int("share.coordinator.state.topic.segment.bytes", 104_857_600, 1, "The most bytes of its segments."),
-    _int("share.coordinator.write.timeout.ms", 5_000, 1, "The time that its write waits for the replicas."),
-    _int(
-        "share.coordinator.snapshot.update.records.per.snapshot",
-        500,
-        0,
-        "The changes of a share partition between two snapshots of its state.",
-    ),
-    _int(
-        "share.coordinator.state.topic.prune.interval.ms",
-        300_000,
-        1,
-        "The interval in which records of __share_group_state are deleted that later snapshots have replaced.",
-    ),
-    _int(
-        "share.coordinator.cold.partition.snapshot.interval.ms",
-        300_000,
-        1,
-        "The time after which unchanged share partitions get a snapshot. Old records cannot be deleted before it.",
-    ),
+    _short("share.coordinator.state.topic.replication.factor", 3, 1, "The most replicas of __share_group_state."),
+    _short("share.coordinator.state.topic.min.isr", 2, 1, "The in-sync replicas for writes to __share_group_state."),
+    _int("share.coordinator.state.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment."),
+    _int("share.coordinator.write.timeout.ms", 5_000, 1, "The time that a write of a state waits for the replicas."),
+    _int("share.coordinator.snapshot.update.records.per.snapshot", 500, 0, "The changes between a state's snapshots."),
+    _int("share.coordinator.state.topic.prune.interval.ms", 300_000, 1, "The interval of deleting replaced records."),
+    _int("share.coordinator.cold.partition.snapshot.interval.ms", 300_000, 1, "The idle time before a snapshot."),
     _int("group.max.size", _INT_MAX, 1, "The maximum number of members of a group."),
     _int("transactional.id.expiration.ms", 604_800_000, 1, "The idle time after which a transactional id expires."),
     _int("transaction.max.timeout.ms", 900_000, 1, "The maximum timeout of a transaction."),
@@ -325,41 +290,18 @@ _KEYS = (
         "Whether clients may use API versions that Kafka has not declared stable: here version 6 of InitProducerId.",
     ),
     _int("transaction.state.log.num.partitions", 4, 1, "The partitions of __transaction_state (Kafka: 50)."),
-    _short(
-        "transaction.state.log.replication.factor",
-        3,
-        1,
-        "The replicas of __transaction_state; fewer with fewer brokers.",
-    ),
-    _int(
-        "transaction.state.log.min.isr",
-        2,
-        1,
-        "The in-sync replicas that a write to __transaction_state needs; fewer with fewer replicas.",
-    ),
+    _short("transaction.state.log.replication.factor", 3, 1, "The most replicas of __transaction_state."),
+    _int("transaction.state.log.min.isr", 2, 1, "The in-sync replicas for writes to __transaction_state."),
     _int("transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum segment size of __transaction_state."),
     _int(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        1_000,
-        1,
-        "The interval of checks for transactions that have timed out (Kafka: 10 s).",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000, 1, "The interval of checks (Kafka: 10 s)."
     ),
     _int(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        3_600_000,
-        1,
-        "The interval of checks for transactional ids that have expired.",
+        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1, "The interval of checks for them."
     ),
     _boolean("transaction.partition.verification.enable", True, "Whether leaders verify transactions (KIP-890)."),
-    _int(
-        "add.partitions.to.txn.retry.backoff.ms",
-        20,
-        1,
-        "The backoff of leaders that add a partition to a transaction while the one before is being completed.",
-    ),
-    _int(
-        "add.partitions.to.txn.retry.backoff.max.ms", 100, 0, "The time until the client gets the error, and retries."
-    ),
+    _int("add.partitions.to.txn.retry.backoff.ms", 20, 1, "The backoff while the transaction before is completed."),
+    _int("add.partitions.to.txn.retry.backoff.max.ms", 100, 0, "The time until the client gets the error."),
 )
 
 

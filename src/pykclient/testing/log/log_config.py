@@ -45,40 +45,30 @@ def _key(name: str, type: str, default: Any, doc: str, validator: Validator | No
     return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator)
 
 
+def _int(name: str, default: int, least: int, doc: str) -> ConfigKey:
+    return _key(name, Type.INT, default, doc, at_least(least))
+
+
+def _long(name: str, default: int, least: int, doc: str) -> ConfigKey:
+    return _key(name, Type.LONG, default, doc, at_least(least))
+
+
 _KEYS = (
-    _key("segment.bytes", Type.INT, 1 << 30, "The maximum size of a segment.", at_least(_MIN_SEGMENT_BYTES)),
+    _int("segment.bytes", 1 << 30, _MIN_SEGMENT_BYTES, "The maximum size of a segment."),
     _key("internal.segment.bytes", Type.INT, None, "The same without a minimum, for tests."),
-    _key("segment.ms", Type.LONG, 7 * _DAY_MS, "The maximum age of the active segment.", at_least(1)),
-    _key("segment.jitter.ms", Type.LONG, 0, "The maximum random time to subtract from segment.ms.", at_least(0)),
-    _key("segment.index.bytes", Type.INT, 10 << 20, "The size of the indexes, which have no limit here.", at_least(4)),
-    _key(
-        "flush.messages",
-        Type.LONG,
-        _LONG_MAX,
-        "The records between two flushes; a log in memory needs none.",
-        at_least(1),
-    ),
-    _key("flush.ms", Type.LONG, _LONG_MAX, "The time between two flushes; a log in memory needs none.", at_least(0)),
+    _long("segment.ms", 7 * _DAY_MS, 1, "The maximum age of the active segment."),
+    _long("segment.jitter.ms", 0, 0, "The maximum random time to subtract from segment.ms."),
+    _int("segment.index.bytes", 10 << 20, 4, "The size of the indexes, which have no limit here."),
+    _long("flush.messages", _LONG_MAX, 1, "The records between two flushes; a log in memory needs none."),
+    _long("flush.ms", _LONG_MAX, 0, "The time between two flushes; a log in memory needs none."),
     _key("retention.bytes", Type.LONG, -1, "The bytes of a partition to keep; -1: all."),
-    _key("retention.ms", Type.LONG, 7 * _DAY_MS, "The time to keep records; -1: forever.", at_least(-1)),
-    _key("max.message.bytes", Type.INT, 1_048_588, "The maximum size of a batch.", at_least(0)),
-    _key(
-        "index.interval.bytes",
-        Type.INT,
-        4096,
-        "The bytes between index entries; here every batch has an entry.",
-        at_least(0),
-    ),
-    _key("delete.retention.ms", Type.LONG, _DAY_MS, "The time that compaction keeps tombstones.", at_least(0)),
-    _key("min.compaction.lag.ms", Type.LONG, 0, "The minimum age of a record to compact.", at_least(0)),
-    _key("max.compaction.lag.ms", Type.LONG, _LONG_MAX, "The maximum age of a record not compacted.", at_least(1)),
-    _key(
-        "file.delete.delay.ms",
-        Type.LONG,
-        60_000,
-        "The time to keep deleted files; memory is freed at once.",
-        at_least(0),
-    ),
+    _long("retention.ms", 7 * _DAY_MS, -1, "The time to keep records; -1: forever."),
+    _int("max.message.bytes", 1_048_588, 0, "The maximum size of a batch."),
+    _int("index.interval.bytes", 4096, 0, "The bytes between index entries; here every batch has an entry."),
+    _long("delete.retention.ms", _DAY_MS, 0, "The time that compaction keeps tombstones."),
+    _long("min.compaction.lag.ms", 0, 0, "The minimum age of a record to compact."),
+    _long("max.compaction.lag.ms", _LONG_MAX, 1, "The maximum age of a record not compacted."),
+    _long("file.delete.delay.ms", 60_000, 0, "The time to keep deleted files; memory is freed at once."),
     _key(
         "min.cleanable.dirty.ratio", Type.DOUBLE, 0.5, "The share of new bytes that starts a compaction.", between(0, 1)
     ),
@@ -90,7 +80,7 @@ _KEYS = (
         Lambda(_cleanup_policy, "[compact, delete]"),
     ),
     _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica out of sync may become leader."),
-    _key("min.insync.replicas", Type.INT, 1, "The in-sync replicas that acks=all needs.", at_least(1)),
+    _int("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
     _key(
         "compression.type",
         Type.STRING,
@@ -109,21 +99,13 @@ _KEYS = (
         "Whether records keep the producer's timestamp or get the broker's.",
         ValidString("CreateTime", "LogAppendTime"),
     ),
-    _key(
-        "message.timestamp.before.max.ms", Type.LONG, _LONG_MAX, "The maximum age of a record's timestamp.", at_least(0)
-    ),
-    _key(
-        "message.timestamp.after.max.ms",
-        Type.LONG,
-        3_600_000,
-        "The maximum time by which a record's timestamp may be in the future.",
-        at_least(0),
-    ),
+    _long("message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
+    _long("message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
     _key("leader.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
     _key("follower.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
     _key("remote.storage.enable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
-    _key("local.retention.ms", Type.LONG, -2, "Ignored: there is no remote storage.", at_least(-2)),
-    _key("local.retention.bytes", Type.LONG, -2, "Ignored: there is no remote storage.", at_least(-2)),
+    _long("local.retention.ms", -2, -2, "Ignored: there is no remote storage."),
+    _long("local.retention.bytes", -2, -2, "Ignored: there is no remote storage."),
     _key("remote.log.copy.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
     _key("remote.log.delete.on.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
 )
