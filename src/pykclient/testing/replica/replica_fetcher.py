@@ -311,22 +311,18 @@ class ReplicaFetcherThread(LoopWorker):
                     self._handle_partition_error(topic_partition, state, data.error_code)
                     continue
                 try:
-                    self._process_partition_data(topic_partition, partition, partition.log, state, data)
+                    self._process_partition_data(partition, partition.log, state, data)
                 except errors.KafkaError as error:
                     # A full disk, corrupt records ...; the other partitions must not suffer.
                     self._delay(topic_partition, error)
         self._manager.complete_delayed()
 
     def _process_partition_data(
-        self,
-        topic_partition: TopicPartition,
-        partition: Partition,
-        log: UnifiedLog,
-        state: PartitionFetchState,
-        data: FetchResponse.PartitionData,
+        self, partition: Partition, log: UnifiedLog, state: PartitionFetchState, data: FetchResponse.PartitionData
     ) -> None:
+        topic_partition = log.topic_partition
         if data.diverging_epoch.epoch >= 0:
-            self._truncate(topic_partition, log, state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            self._truncate(log, state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
         high_watermark = log.high_watermark
         if data.records:
@@ -359,26 +355,16 @@ class ReplicaFetcherThread(LoopWorker):
 
     # --- truncation --------------------------------------------------------------------------------------------------
 
-    def _truncate(
-        self,
-        topic_partition: TopicPartition,
-        log: UnifiedLog,
-        state: PartitionFetchState,
-        leader_epoch: int,
-        leader_end_offset: int,
-    ) -> None:
+    def _truncate(self, log: UnifiedLog, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int) -> None:
         """Truncate the log to where it equals the leader's, as far as the leader's end of ``leader_epoch`` shows."""
         offset, completed = offset_truncation_state(log, leader_epoch, leader_end_offset)
         if offset < log.high_watermark:
-            self._log.warning(
-                "%s is truncated to %d, below its high watermark %d", topic_partition, offset, log.high_watermark
-            )
+            self._log.warning("%r is truncated to %d, below its high watermark", log, offset)
         log.truncate_to(offset)
-        self._truncated(topic_partition, log, state, is_settled=completed or self.truncates_on_fetch)
+        self._truncated(log, state, is_settled=completed or self.truncates_on_fetch)
 
-    def _truncated(
-        self, topic_partition: TopicPartition, log: UnifiedLog, state: PartitionFetchState, *, is_settled: bool
-    ) -> None:
+    def _truncated(self, log: UnifiedLog, state: PartitionFetchState, *, is_settled: bool) -> None:
+        topic_partition = log.topic_partition
         state.fetch_offset = log.log_end_offset
         latest_epoch = log.latest_epoch
         state.last_fetched_epoch = NO_EPOCH if latest_epoch is None else latest_epoch
@@ -435,20 +421,17 @@ class ReplicaFetcherThread(LoopWorker):
                 topic_partition = TopicPartition(topic.topic, end.partition)
                 state = self._states.get(topic_partition)
                 log = self._log_of(topic_partition)
-                if (
-                    state is None
-                    or log is None
-                    or state.state != TRUNCATING
-                    or asked.get(topic_partition) != state.current_leader_epoch
-                ):
+                if state is None or log is None or state.state != TRUNCATING:
+                    continue
+                if asked.get(topic_partition) != state.current_leader_epoch:
                     continue
                 if end.error_code:
                     self._handle_partition_error(topic_partition, state, end.error_code)
                 elif end.end_offset < 0:
                     # The leader does not know that epoch: only committed records are sure to be equal.
-                    self._truncate(topic_partition, log, state, -1, log.high_watermark)
+                    self._truncate(log, state, -1, log.high_watermark)
                 else:
-                    self._truncate(topic_partition, log, state, end.leader_epoch, end.end_offset)
+                    self._truncate(log, state, end.leader_epoch, end.end_offset)
         self._manager.complete_delayed()
 
     # --- offsets out of range ----------------------------------------------------------------------------------------
@@ -487,14 +470,12 @@ class ReplicaFetcherThread(LoopWorker):
                     self._handle_partition_error(topic_partition, state, answer.error_code)
                     continue
                 try:
-                    self._fetch_offset_and_truncate(topic_partition, log, state, answer.offset)
+                    self._fetch_offset_and_truncate(log, state, answer.offset)
                 except errors.BrokerError as error:
                     self._delay(topic_partition, error)
         self._manager.complete_delayed()
 
-    def _fetch_offset_and_truncate(
-        self, topic_partition: TopicPartition, log: UnifiedLog, state: PartitionFetchState, offset: int
-    ) -> None:
+    def _fetch_offset_and_truncate(self, log: UnifiedLog, state: PartitionFetchState, offset: int) -> None:
         """Return to the leader's range, first by its end and, if that is beyond this log's end, by its start.
 
         A leader with a shorter log was elected uncleanly. A leader that begins later has deleted the records missing
@@ -504,12 +485,12 @@ class ReplicaFetcherThread(LoopWorker):
             if offset >= log.log_end_offset:
                 state.leader_end_offset = offset
                 return
-            self._log.warning("%s: the leader's log ends with %d, before this one's %r", topic_partition, offset, log)
+            self._log.warning("The leader's log ends with %d, before this %r", offset, log)
             log.truncate_to(offset)
         elif offset > log.log_end_offset:
             log.truncate_fully_and_start_at(offset)
         state.leader_end_offset = None
-        self._truncated(topic_partition, log, state, is_settled=True)
+        self._truncated(log, state, is_settled=True)
 
 
 def offset_truncation_state(log: UnifiedLog, leader_epoch: int, leader_end_offset: int) -> tuple[int, bool]:
@@ -548,16 +529,14 @@ class ReplicaFetcherManager:
 
     def add_fetcher_for_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Start to follow partitions that are not followed."""
-        by_leader: dict[int, dict[TopicPartition, InitialFetchState]] = {}
-        for topic_partition, initial in partitions.items():
-            by_leader.setdefault(initial.leader.id, {})[topic_partition] = initial
-        for leader_id, initials in by_leader.items():
-            fetcher = self._fetchers.get(leader_id)
-            if fetcher is None:
-                leader = next(iter(initials.values())).leader
-                fetcher = self._fetchers[leader_id] = ReplicaFetcherThread(self._broker, self._manager, leader)
-            fetcher.add_partitions(initials)
-        self._shutdown_idle_fetcher_threads()
+        for leader, initials in grouped((each[1].leader, each) for each in partitions.items()).items():
+            if leader.id not in self._fetchers:
+                self._fetchers[leader.id] = ReplicaFetcherThread(self._broker, self._manager, leader)
+            self._fetchers[leader.id].add_partitions(dict(initials))
+        for leader_id, fetcher in list(self._fetchers.items()):
+            if not fetcher.partition_count:
+                fetcher.shutdown()
+                del self._fetchers[leader_id]
 
     def remove_fetcher_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop following partitions."""
@@ -568,12 +547,6 @@ class ReplicaFetcherManager:
     def fetcher(self, leader_id: int) -> ReplicaFetcherThread | None:
         """Return the fetcher that reads from a broker, if there is one."""
         return self._fetchers.get(leader_id)
-
-    def _shutdown_idle_fetcher_threads(self) -> None:
-        for leader_id, fetcher in list(self._fetchers.items()):
-            if not fetcher.partition_count:
-                fetcher.shutdown()
-                del self._fetchers[leader_id]
 
     def shutdown(self) -> None:
         for fetcher in self._fetchers.values():
