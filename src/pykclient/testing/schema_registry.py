@@ -188,9 +188,7 @@ def _merged_metadata(older: Metadata | None, newer: Metadata | None) -> Metadata
     }
     sensitive = sorted({*(older.sensitive or ()), *(newer.sensitive or ())})
     return Metadata(
-        MetadataTags(tags) if tags else None,
-        MetadataProperties(properties) if properties else None,
-        sensitive or None,
+        MetadataTags(tags) if tags else None, MetadataProperties(properties) if properties else None, sensitive or None
     )
 
 

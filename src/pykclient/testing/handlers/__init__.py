@@ -12,7 +12,7 @@ request, now or later; a BrokerError that it raises becomes the response.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from sys import modules
@@ -23,6 +23,7 @@ from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.message import Message, Response
 from pykclient.testing.broker import Broker
 from pykclient.testing.broker_context import BrokerContext
+from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.release_profiles import ReleaseProfile
 from pykclient.testing.request_channel import Request
 from pykclient.testing.share.persister import Gathered
@@ -247,6 +248,11 @@ def answer_partitions(
         names = _repeated(topics_array.element_class, topic)
         topics.append(topics_array.element_class(**names, **{partitions_array.name: partitions}))
     request.respond(response_class(**{topics_array.name: topics}))
+
+
+def by_topic(topic_class: Any, results: Iterable[tuple[Any, Any]], topic: str = "name") -> list[Any]:
+    """Return the topics of a response, each with the results of its partitions. ``topic`` is the field of its name."""
+    return [topic_class(**{topic: name, "partitions": found}) for name, found in grouped(results).items()]
 
 
 def _repeated(element_class: type[Message], asked: Any) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from pykclient.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from pykclient.protocol.messages.stop_replica import StopReplicaRequest
 from pykclient.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from pykclient.testing.broker import Broker
-from pykclient.testing.handlers import answer_each, serves
-from pykclient.testing.inter_broker_requests import grouped
+from pykclient.testing.handlers import answer_each, by_topic, serves
 from pykclient.testing.request_channel import Request
 from pykclient.testing.share.in_flight_records import SharePartitionKey, ShareState
 from pykclient.testing.share.share_coordinator import ShareCoordinator
@@ -155,8 +154,7 @@ def handle_share_group_state(broker: Broker, request: Request, body: Any) -> Non
         operation(broker.share_coordinator, key, partition, handled)
 
     def respond(results: list[tuple[UUID, Any]]) -> None:
-        topic_class = getattr(response_class, result_of_topic)
-        topics = [topic_class(topic_id=topic_id, partitions=found) for topic_id, found in grouped(results).items()]
+        topics = by_topic(getattr(response_class, result_of_topic), results, "topic_id")
         request.respond(response_class(results=topics))
 
     partitions = [(topic.topic_id, partition) for topic in body.topics for partition in topic.partitions]

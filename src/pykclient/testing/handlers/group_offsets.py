@@ -231,9 +231,7 @@ def _fetch(
         ]
 
     def fetched(
-        error_code: int,
-        offsets: Mapping[TopicPartition, CommittedOffset | None],
-        unstable: Collection[TopicPartition],
+        error_code: int, offsets: Mapping[TopicPartition, CommittedOffset | None], unstable: Collection[TopicPartition]
     ) -> None:
         group = Group(group_id=asked.group_id, error_code=error_code)
         if error_code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from struct import Struct
-from typing import Final, TypeVar, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pykclient import errors
@@ -52,9 +52,6 @@ from pykclient.testing.transaction.add_partitions_to_txn_manager import (
     append_error,
 )
 from pykclient.types import LOG_APPEND_TIME, Node, TopicPartition
-
-_LeaderIdAndEpoch = TypeVar("_LeaderIdAndEpoch")
-_NodeEndpoint = TypeVar("_NodeEndpoint")
 
 
 def down_convert(
@@ -146,7 +143,9 @@ def handle_produce(broker: Broker, request: Request, body: ProduceRequest) -> No
     entries: dict[TopicPartition, Buffer] = {}
     transactional: dict[TopicPartition, FirstBatch] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
-    names = [_topic_name(broker, topic, version) for topic in body.topic_data]
+    names: list[str | None] = [topic.name for topic in body.topic_data]
+    if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        names = [broker.replica_manager.topic_name(topic.topic_id) for topic in body.topic_data]
     for name, topic in zip(names, body.topic_data, strict=True):
         for data in topic.partition_data:
             # Unknown topics are distinguished by their ids.
@@ -226,9 +225,7 @@ def _append_transactional(
     def verified(
         error_codes: Mapping[TopicPartition, int], tokens: Mapping[TopicPartition, VerificationState | None]
     ) -> None:
-        failed = {}
-        for tp, code in error_codes.items():
-            failed[tp] = failed_partition(tp, append_error(code, tp, operation))
+        failed = {tp: failed_partition(tp, append_error(code, tp, operation)) for tp, code in error_codes.items()}
         rest = {tp: records for tp, records in entries.items() if tp not in failed}
         if rest:
             broker.replica_manager.append_records(
@@ -247,12 +244,6 @@ def _is_transactional(records: Buffer) -> bool:
 def _first_batch(records: Buffer) -> FirstBatch:
     producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_ID)
     return FirstBatch(log_types.ProducerIdAndEpoch(producer_id, epoch), sequence)
-
-
-def _topic_name(broker: Broker, topic: ProduceRequest.TopicProduceData, version: int) -> str | None:
-    if version < _FIRST_VERSION_WITH_TOPIC_IDS:
-        return topic.name
-    return broker.replica_manager.topic_name(topic.topic_id)
 
 
 def _validated(records: Buffer | None, version: int) -> Buffer:
@@ -290,12 +281,7 @@ def _validated(records: Buffer | None, version: int) -> Buffer:
     return records
 
 
-def leader_of(
-    broker: Broker,
-    topic_partition: TopicPartition,
-    nodes: dict[int, Node],
-    leader_class: Callable[..., _LeaderIdAndEpoch],
-) -> _LeaderIdAndEpoch:
+def leader_of(broker: Broker, topic_partition: TopicPartition, nodes: dict[int, Node], leader_class: Any) -> Any:
     """Return the leader of a partition, and add its address to ``nodes``.
 
     With both, clients need no metadata request (KIP-951).
@@ -307,9 +293,7 @@ def leader_of(
     return leader_class(leader_id=leader_id, leader_epoch=leader_epoch)
 
 
-def node_endpoints(
-    request: Request, nodes: Mapping[int, Node], endpoint_class: Callable[..., _NodeEndpoint]
-) -> list[_NodeEndpoint]:
+def node_endpoints(request: Request, nodes: Mapping[int, Node], endpoint_class: Any) -> list[Any]:
     """Return the addresses of brokers for the requester."""
     return [
         endpoint_class(node_id=node.id, host=node.host, port=node.port, rack=node.rack)

@@ -6,7 +6,6 @@ from typing import Final
 
 from pykclient import errors
 from pykclient.network.authenticator import scram
-from pykclient.network.authenticator.scram import ScramCredential
 from pykclient.protocol.api_keys import ApiKeys
 from pykclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -132,8 +131,6 @@ def _alter(credentials: UserCredentials, user: str, changes: list[_Change]) -> N
 
 _NUMBERS: Final = {name: number for number, name in MECHANISM_NAMES.items()}
 
-_DescribeUserScramCredentialsResult = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
-
 
 @serves(ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0))
 def handle_describe_user_scram_credentials(
@@ -144,28 +141,22 @@ def handle_describe_user_scram_credentials(
     asked = list(known) if not body.users else [user.name for user in body.users]
     results = []
     for user in dict.fromkeys(asked):
+        result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(user=user)
         if asked.count(user) > 1:
-            results.append(_failed(user, errors.DuplicateResourceError.code, "Cannot describe SCRAM credentials twice"))
+            result.error_code = errors.DuplicateResourceError.code
+            result.error_message = "Cannot describe SCRAM credentials twice"
         elif user not in known:
-            results.append(
-                _failed(user, errors.ResourceNotFoundError.code, "Attempt to describe a user that does not exist")
-            )
+            result.error_code = errors.ResourceNotFoundError.code
+            result.error_message = "Attempt to describe a user that does not exist"
         else:
-            results.append(_DescribeUserScramCredentialsResult(user=user, credential_infos=_infos(known[user])))
+            result.credential_infos = [
+                DescribeUserScramCredentialsResponse.CredentialInfo(
+                    mechanism=_NUMBERS[mechanism], iterations=credential.iterations
+                )
+                for mechanism, credential in sorted(known[user].items())
+            ]
+        results.append(result)
     request.respond(DescribeUserScramCredentialsResponse(results=results))
-
-
-def _infos(credentials: dict[str, ScramCredential]) -> list[DescribeUserScramCredentialsResponse.CredentialInfo]:
-    return [
-        DescribeUserScramCredentialsResponse.CredentialInfo(
-            mechanism=_NUMBERS[mechanism], iterations=credential.iterations
-        )
-        for mechanism, credential in sorted(credentials.items())
-    ]
-
-
-def _failed(user: str, code: int, message: str) -> _DescribeUserScramCredentialsResult:
-    return _DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=message)
 
 
 # --- CreateDelegationToken -------------------------------------------------------------------------------------------
@@ -202,31 +193,26 @@ def handle_create_delegation_token(broker: Broker, request: Request, body: Creat
     request.respond(response)
 
 
-# --- RenewDelegationToken --------------------------------------------------------------------------------------------
+# --- RenewDelegationToken, ExpireDelegationToken ---------------------------------------------------------------------
 
 #: In place of a time.
 _NEVER: Final = -1
 
 
 @serves(ApiKeys.RENEW_DELEGATION_TOKEN, (0, 2), expiry_timestamp_ms=_NEVER)
-def handle_renew_delegation_token(broker: Broker, request: Request, body: RenewDelegationTokenRequest) -> None:
-    broker.auth.check_token_request(request)
-    broker.check_controller_is_reachable()
-    tokens = broker.cluster.delegation_tokens
-    expiry_ms = tokens.renew(bytes(body.hmac), request.principal, body.renew_period_ms)
-    request.respond(RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms))
-
-
-# --- ExpireDelegationToken -------------------------------------------------------------------------------------------
-
-
 @serves(ApiKeys.EXPIRE_DELEGATION_TOKEN, (0, 2), expiry_timestamp_ms=_NEVER)
-def handle_expire_delegation_token(broker: Broker, request: Request, body: ExpireDelegationTokenRequest) -> None:
+def handle_renew_or_expire_delegation_token(
+    broker: Broker, request: Request, body: RenewDelegationTokenRequest | ExpireDelegationTokenRequest
+) -> None:
     broker.auth.check_token_request(request)
     broker.check_controller_is_reachable()
-    tokens = broker.cluster.delegation_tokens
-    expiry_ms = tokens.expire(bytes(body.hmac), request.principal, body.expiry_time_period_ms)
-    request.respond(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms))
+    tokens, hmac = broker.cluster.delegation_tokens, bytes(body.hmac)
+    if isinstance(body, RenewDelegationTokenRequest):
+        expiry_ms = tokens.renew(hmac, request.principal, body.renew_period_ms)
+        request.respond(RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms))
+    else:
+        expiry_ms = tokens.expire(hmac, request.principal, body.expiry_time_period_ms)
+        request.respond(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms))
 
 
 # --- DescribeDelegationToken -----------------------------------------------------------------------------------------

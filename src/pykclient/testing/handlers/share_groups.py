@@ -30,7 +30,7 @@ from pykclient.testing.broker import Broker
 from pykclient.testing.group import server_assignors as simple_assignor
 from pykclient.testing.group.modern_groups import ShareGroup, ShareGroupMember
 from pykclient.testing.group.share_group_manager import SharePartitionOffset
-from pykclient.testing.handlers import answer_each, serves
+from pykclient.testing.handlers import answer_each, by_topic, serves
 from pykclient.testing.handlers.groups import assignment_of, respond_with_groups
 from pykclient.testing.handlers.records import leader_of, node_endpoints
 from pykclient.testing.inter_broker_requests import grouped
@@ -38,12 +38,7 @@ from pykclient.testing.log.log_types import FetchIsolation
 from pykclient.testing.replica.fetch_session import CONSUMER_REPLICA_ID, FetchParams
 from pykclient.testing.request_channel import Request
 from pykclient.testing.share.share_partition import ACKNOWLEDGE_TYPES, AcknowledgementBatch, AcquireRequest
-from pykclient.testing.share.share_partition_manager import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    ShareSession,
-    ShareSessionKey,
-)
+from pykclient.testing.share.share_partition_manager import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, ShareSessionKey
 from pykclient.types import Node, TopicPartition
 
 # --- ShareGroupDescribe ----------------------------------------------------------------------------------------------
@@ -199,11 +194,10 @@ def _respond(
         if data.error_code in (errors.NotLeaderOrFollowerError.code, errors.FencedLeaderEpochError.code):
             tp = TopicPartition(broker.replica_manager.topic_name(topic_id) or "", index)
             data.current_leader = leader_of(broker, tp, nodes, response_class.LeaderIdAndEpoch)
-    by_topic = grouped((topic_id, data) for (topic_id, _), data in partitions.items())
     request.respond(
         response_class(
             acquisition_lock_timeout_ms=broker.group_configs.get(group_id).record_lock_duration_ms,
-            responses=[topic_class(topic_id=topic_id, partitions=found) for topic_id, found in by_topic.items()],
+            responses=by_topic(topic_class, ((key[0], data) for key, data in partitions.items()), "topic_id"),
             node_endpoints=node_endpoints(request, nodes, response_class.NodeEndpoint),
         )
     )
@@ -434,7 +428,7 @@ def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then
 
     def answered(offsets: Mapping[TopicPartition, SharePartitionOffset]) -> None:
         allowed = broker.auth.filter(request, acls.DESCRIBE, acls.TOPIC, {tp.topic for tp in offsets})
-        by_topic = grouped(
+        found = grouped(
             (
                 tp.topic,
                 _DescribeShareGroupOffsetsPartition(
@@ -450,9 +444,9 @@ def _describe_offsets(broker: Broker, request: Request, asked: _AskedGroup, then
         )
         topics = [
             _DescribeShareGroupOffsetsTopic(
-                topic_name=name, topic_id=broker.metadata_cache.topic_id(name), partitions=found
+                topic_name=name, topic_id=broker.metadata_cache.topic_id(name), partitions=of_topic
             )
-            for name, found in by_topic.items()
+            for name, of_topic in found.items()
         ]
         then(_Group(group_id=asked.group_id, topics=[*topics, *denied]))
 

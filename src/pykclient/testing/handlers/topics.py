@@ -25,7 +25,7 @@ from pykclient.testing.broker import Broker
 from pykclient.testing.controller.admin_manager import TopicOutcome
 from pykclient.testing.controller.config_manager import topic_entries
 from pykclient.testing.controller.state_machines import PREFERRED, UNCLEAN
-from pykclient.testing.handlers import serves
+from pykclient.testing.handlers import by_topic, serves
 from pykclient.testing.inter_broker_requests import grouped
 from pykclient.testing.request_channel import Request
 from pykclient.types import TopicPartition
@@ -223,20 +223,15 @@ def handle_alter_partition_reassignments(
         outcomes = broker.controller.reassigner.alter_partition_reassignments(
             wanted, body.allow_replication_factor_change
         )
-        topics = grouped(
+        results = (
             (topic, _AlterPartitionReassignmentsResult(partition_index=index, error_code=code, error_message=message))
             for (topic, index), (code, message) in outcomes.items()
         )
-        response_class = AlterPartitionReassignmentsResponse
-        responses = [
-            response_class.ReassignableTopicResponse(name=topic, partitions=partitions)
-            for topic, partitions in topics.items()
-        ]
         request.respond(
-            response_class(
+            AlterPartitionReassignmentsResponse(
                 allow_replication_factor_change=body.allow_replication_factor_change,
                 error_message=None,
-                responses=responses,
+                responses=by_topic(AlterPartitionReassignmentsResponse.ReassignableTopicResponse, results),
             )
         )
 
@@ -258,7 +253,7 @@ def handle_list_partition_reassignments(
     if body.topics is not None:
         wanted = {TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes}
     response_class = ListPartitionReassignmentsResponse
-    topics = grouped(
+    ongoing = (
         (
             topic,
             response_class.OngoingPartitionReassignment(
@@ -270,11 +265,8 @@ def handle_list_partition_reassignments(
         )
         for (topic, index), assignment in broker.controller.reassigner.in_progress(wanted).items()
     )
-    ongoing = [
-        response_class.OngoingTopicReassignment(name=topic, partitions=partitions)
-        for topic, partitions in topics.items()
-    ]
-    request.respond(response_class(error_message=None, topics=ongoing))
+    topics = by_topic(response_class.OngoingTopicReassignment, ongoing)
+    request.respond(response_class(error_message=None, topics=topics))
 
 
 # --- ElectLeaders ----------------------------------------------------------------------------------------------------
@@ -371,7 +363,7 @@ def _topics(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogDir
     wanted = None
     if body.topics is not None:
         wanted = {TopicPartition(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    topics = grouped(
+    found = (
         (
             log.topic_partition.topic,
             DescribeLogDirsResponse.DescribeLogDirsPartition(
@@ -383,7 +375,4 @@ def _topics(broker: Broker, body: DescribeLogDirsRequest) -> list[DescribeLogDir
         for log in broker.log_manager.all_logs
         if wanted is None or log.topic_partition in wanted
     )
-    return [
-        DescribeLogDirsResponse.DescribeLogDirsTopic(name=topic, partitions=partitions)
-        for topic, partitions in topics.items()
-    ]
+    return by_topic(DescribeLogDirsResponse.DescribeLogDirsTopic, found)

@@ -118,9 +118,7 @@ ResultCallback = Callable[[Mapping[TopicPartition, int]], None]
 
 
 def refuse_add_partitions_to_txn(
-    body: AddPartitionsToTxnRequest,
-    code: int,
-    message: str | None = None,
+    body: AddPartitionsToTxnRequest, code: int, message: str | None = None
 ) -> AddPartitionsToTxnResponse:
     """Return the error: at the top level for brokers, and per partition for clients."""
     if body.transactions:
@@ -291,9 +289,7 @@ def handle_write_txn_markers(broker: Broker, request: Request, body: WriteTxnMar
     if not broker.auth.authorize(request, acls.ALTER, acls.CLUSTER, acls.CLUSTER_NAME):
         broker.auth.check_cluster(request, acls.CLUSTER_ACTION)
     answer_each(
-        body.markers,
-        partial(_write, broker),
-        lambda results: request.respond(WriteTxnMarkersResponse(markers=results)),
+        body.markers, partial(_write, broker), lambda results: request.respond(WriteTxnMarkersResponse(markers=results))
     )
 
 
