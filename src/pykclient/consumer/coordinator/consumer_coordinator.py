@@ -118,9 +118,13 @@ class HeartbeatThread:
     def start(self) -> None:
         """Start the thread unless it runs, or is closed."""
         if self._thread is None and not self._closed:
-            thread = self.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {self._config.group_id}")
-            thread.start()
-            self._thread = thread  # last: the system may refuse another thread, and the next poll tries again
+            # Set first: a signal handler may raise while the thread starts.
+            thread = self._thread = self.new_thread(self.run, f"{HEARTBEAT_THREAD_PREFIX} | {self._config.group_id}")
+            try:
+                thread.start()
+            except RuntimeError:  # the system refuses another thread; the next poll tries again
+                self._thread = None
+                raise
 
     def take_failure(self) -> Exception | None:
         """Return and clear the exception that ended the thread; ``start`` then starts another one."""
