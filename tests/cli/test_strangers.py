@@ -246,6 +246,14 @@ def test_silent_server_is_named_and_advice_is_of_the_command_line(command: list[
     assert "timeout_ms" not in result.err
 
 
+@pytest.mark.parametrize("words", [["produce", "t"], ["consume", "t", "-e"], ["bench", "--topic", "t"]])
+def test_silent_server_is_named_by_commands_for_records(words: list[str], silent: str) -> None:
+    result = Pykclient()(*words, "--bootstrap-servers", silent, "--timeout", "1s", stdin=b"record\n")
+    assert result.code == 1
+    assert silent in result.err
+    assert "Check that the brokers are up" in result.err
+
+
 @pytest.mark.parametrize("id", ["0", "9"])
 def test_broker_that_does_not_exist_is_named(pykclient: Pykclient, id: str) -> None:
     result = pykclient("cluster", "log-dirs", id, "--timeout", "1s")

@@ -92,11 +92,14 @@ class Session:
         from pykclient.config.producer_config import ProducerConfig
         from pykclient.producer.kafka_producer import KafkaProducer
 
-        waits = {"max.block.ms": self.timeout_ms}
-        chosen = settings.for_client(ProducerConfig, self.settings(), waits, overrides)
+        chosen = settings.for_client(ProducerConfig, self.settings(), self._waits(), overrides)
         return KafkaProducer(chosen)
 
     def _waits(self) -> dict[str, Any]:
         # A request ends before the call, whose error then names the server that has not answered it.
         request_ms = min(30_000, max(1, self.timeout_ms * 9 // 10))
-        return {"default.api.timeout.ms": self.timeout_ms, "request.timeout.ms": request_ms}
+        return {
+            "default.api.timeout.ms": self.timeout_ms,
+            "max.block.ms": self.timeout_ms,
+            "request.timeout.ms": request_ms,
+        }
