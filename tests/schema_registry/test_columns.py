@@ -31,6 +31,7 @@ from pykclient.schema_registry import (
     avro_nodes,
 )
 from pykclient.schema_registry.avro import AvroSerializer
+from pykclient.schema_registry.avro_nodes import encoded
 from pykclient.schema_registry.avro_types import parse_avro, resolution_problems
 from pykclient.schema_registry.columns import AvroColumns, avro_columns
 from pykclient.schema_registry.rules import RuleError
@@ -408,6 +409,21 @@ def test_decimals_of_more_digits_than_the_column_are_poison() -> None:
     found = both(lambda: columns_of(wrote, reads), rows)
     assert found.array.to_pylist() == [None, {"a": decimal.Decimal(7)}]
     assert "fewer digits" in found.poison[0].reason
+
+
+@pytest.mark.parametrize(
+    ("of", "default"),
+    [
+        ("long", 2**70),
+        ("long", float("inf")),
+        ("float", 1e300),
+        (["string", "int"], None),
+        ({"type": "record", "name": "Own", "fields": [{"name": "own", "type": "Own", "default": {}}]}, {}),
+    ],
+)
+def test_default_that_its_type_cannot_have_is_refused_by_name(of: Any, default: Any) -> None:
+    with pytest.raises(SerializationError, match=r"the default .* is not of the type"):
+        encoded(parse_avro(of), default)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -304,6 +304,13 @@ def zigzag(number: int) -> bytes:
     return encode_varint(number)
 
 
+#: What encoding a wrong default raises, such as one that is too large, or a record that holds itself by default.
+_NOT_OF_THE_TYPE: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError),
+    *(StopIteration, TypeError, ValueError, struct.error),
+)
+
+
 def encoded(of: AvroType, default: Any) -> bytes:
     """Encode a schema's JSON default in Avro.
 
@@ -312,7 +319,7 @@ def encoded(of: AvroType, default: Any) -> bytes:
     """
     try:
         return _encoded(of, default)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, struct.error) as error:
+    except _NOT_OF_THE_TYPE as error:
         raise SerializationError(f"the default {json.dumps(default)} is not of the type {of}") from error
 
 
