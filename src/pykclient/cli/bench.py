@@ -32,12 +32,7 @@ _ROWS = 10_000
 @click.option("-n", "--records", type=click.IntRange(min=1), default=100_000, metavar="N", help="Default: 100000.")
 @click.option("--size", type=SIZE, default="100", metavar="SIZE", help="Bytes of a record. Default: 100.")
 @click.option(
-    "-p",
-    "--partitions",
-    type=click.IntRange(min=1),
-    default=3,
-    metavar="N",
-    help="Of the new topic. Default: 3.",
+    "-p", "--partitions", type=click.IntRange(min=1), default=3, metavar="N", help="Of the new topic. Default: 3."
 )
 @click.option(
     "-r",
@@ -48,9 +43,7 @@ _ROWS = 10_000
 )
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
 @click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    help="How many replicas must have a record. Default: all.",
+    "--acks", type=click.Choice(["0", "1", "all"]), help="How many replicas must have a record. Default: all."
 )
 @pass_session
 def bench(session: Session, /, topic: str | None, **options: Any) -> None:

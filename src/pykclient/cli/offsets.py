@@ -177,13 +177,7 @@ def _show(session: Session, current: dict[TopicPartition, int | None], new: dict
 @offsets.command()
 @click.argument("group", shell_complete=complete_groups)
 @click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC[:0,1]",
-    help="A topic, or some partitions.",
+    "-t", "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", help="A topic, or some partitions."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(session: Session, /, group: str, topics: tuple[str, ...], yes: bool) -> None:

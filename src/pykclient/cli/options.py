@@ -116,10 +116,7 @@ def _clicked(parameter: Parameter, **facts: Any) -> click.Parameter:
     facts |= {"type": _type_of(parameter), "metavar": parameter.metavar}
     if not parameter.names[0].startswith("-"):
         return click.Argument(
-            [parameter.field],
-            nargs=-1 if parameter.is_repeated else 1,
-            required=parameter.is_required,
-            **facts,
+            [parameter.field], nargs=-1 if parameter.is_repeated else 1, required=parameter.is_required, **facts
         )
     if parameter.is_flag:
         facts |= {"is_flag": True, "type": None, "default": None if "/" in parameter.names[0] else False}

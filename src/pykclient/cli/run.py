@@ -13,14 +13,7 @@ from types import FrameType
 from typing import Final, TextIO
 
 from pykclient.cli import quick
-from pykclient.cli.problems import (
-    Interrupted,
-    ReaderGoneError,
-    UsageError,
-    explained,
-    is_bad_input,
-    own_errors,
-)
+from pykclient.cli.problems import Interrupted, ReaderGoneError, UsageError, explained, is_bad_input, own_errors
 from pykclient.cli.session import Session
 from pykclient.errors import KafkaError
 

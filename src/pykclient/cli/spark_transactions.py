@@ -83,12 +83,7 @@ def list_transactions(session: Session, /, ledger: str) -> None:
                 for each in (entry.transactions if entry else ())
             ],
             "tokens": [
-                {
-                    "batch": each.batch,
-                    "partition": each.partition,
-                    "rows": each.content.rows,
-                    "offsets": each.written,
-                }
+                {"batch": each.batch, "partition": each.partition, "rows": each.content.rows, "offsets": each.written}
                 for each in tokens.get(prefix, ())
             ],
         }

@@ -209,16 +209,10 @@ _FOREIGN = (
 )
 # fmt: on
 _SHARE_CONSUMERS = "it is a setting of KafkaShareConsumer"
-_NOT_IN_CONSUMER_GROUPS = {
-    "share.acknowledgement.mode": _SHARE_CONSUMERS,
-    "share.acquire.mode": _SHARE_CONSUMERS,
-}
+_NOT_IN_CONSUMER_GROUPS = {"share.acknowledgement.mode": _SHARE_CONSUMERS, "share.acquire.mode": _SHARE_CONSUMERS}
 #: The settings that a group protocol does not have, and what to do instead.
 _NOT_WITH = {
-    "classic": {
-        **_NOT_IN_CONSUMER_GROUPS,
-        "group.remote.assignor": "members assign by partition.assignment.strategy",
-    },
+    "classic": {**_NOT_IN_CONSUMER_GROUPS, "group.remote.assignor": "members assign by partition.assignment.strategy"},
     "consumer": {
         **_NOT_IN_CONSUMER_GROUPS,
         "heartbeat.interval.ms": "the brokers name it (group.consumer.heartbeat.interval.ms, or the group's own "
@@ -285,8 +279,7 @@ def _settle_timeouts(values: dict[str, Any], api_timeout_is_set: bool) -> None:
     for shorter, longer in pairwise(ascending):
         if values[shorter] >= values[longer]:
             raise ConfigError(
-                f"{shorter} = {values[shorter]}: it must be below {longer} = {values[longer]}",
-                key=shorter,
+                f"{shorter} = {values[shorter]}: it must be below {longer} = {values[longer]}", key=shorter
             )
     if values["default.api.timeout.ms"] < values["request.timeout.ms"]:
         if api_timeout_is_set:

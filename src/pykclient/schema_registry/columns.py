@@ -15,12 +15,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from pykclient.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    RecordDeserializationError,
-    SerializationError,
-)
+from pykclient.errors import IllegalArgumentError, IllegalStateError, RecordDeserializationError, SerializationError
 from pykclient.schema_registry.avro_decoder import Column, Decoder, Rows
 from pykclient.schema_registry.avro_nodes import BITS, BYTES, FIXED, LIST, Compiler, Shape, Step, shape_of, zigzag
 from pykclient.schema_registry.avro_types import AvroType, damage, loaded, named_schemas, parse_avro

@@ -42,10 +42,7 @@ class _ObjectReader:
     """Reads the rows of one array. Thread: owner."""
 
     def __init__(
-        self,
-        type: Any,
-        decode: Callable[[bytes, bytes], Any],
-        decode_all: Callable[[list[bytes]], Any] | None = None,
+        self, type: Any, decode: Callable[[bytes, bytes], Any], decode_all: Callable[[list[bytes]], Any] | None = None
     ) -> None:
         """Read rows into a column.
 

@@ -15,15 +15,7 @@ from typing import Any, Final
 
 from pykclient.errors import IllegalArgumentError, SerializationError
 from pykclient.record.row_columns import BytesColumn
-from pykclient.schema_registry.column_encoder import (
-    BOOL8,
-    UUID,
-    MisfitError,
-    RowEncoder,
-    is_bytes,
-    is_list,
-    is_text,
-)
+from pykclient.schema_registry.column_encoder import BOOL8, UUID, MisfitError, RowEncoder, is_bytes, is_list, is_text
 from pykclient.schema_registry.json_schema import JsonPlace, JSONSerializer
 from pykclient.schema_registry.object_columns import (
     WRAPPERS,

@@ -16,14 +16,7 @@ from pykclient.config.config_def import ConfigKey, Type
 from pykclient.errors import ConfigError, SerializationError
 from pykclient.schema_registry.avro_types import referenced
 from pykclient.schema_registry.rest import load
-from pykclient.schema_registry.rules import (
-    FieldTransform,
-    FieldWalk,
-    InlineCheck,
-    InlineRule,
-    RuleRegistry,
-    outer_tags,
-)
+from pykclient.schema_registry.rules import FieldTransform, FieldWalk, InlineCheck, InlineRule, RuleRegistry, outer_tags
 from pykclient.schema_registry.schemas import Schema, SchemaReference, inner_path
 from pykclient.schema_registry.serde import (
     READING,

@@ -593,13 +593,7 @@ class RestClient:
             return refusal
 
     def _exchange(
-        self,
-        connection: _Connection,
-        url: _Url,
-        method: str,
-        path: str,
-        data: bytes | None,
-        headers: dict[str, str],
+        self, connection: _Connection, url: _Url, method: str, path: str, data: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes, Any]:
         """Return the status, the body and the headers of a response. A body that is too large is cut off."""
         connection.deadline.restart(self._timeout_s)

@@ -487,11 +487,7 @@ def _built_in(name: str) -> RuleExecutor | None:
 
 
 def rules_for(
-    phase: RulePhase,
-    mode: RuleMode,
-    source: Schema | None,
-    target: Schema | None,
-    registry: RuleRegistry | None = None,
+    phase: RulePhase, mode: RuleMode, source: Schema | None, target: Schema | None, registry: RuleRegistry | None = None
 ) -> list[Rule]:
     """Return the rules to execute for a step, in order; reads and downgrades undo in reverse.
 

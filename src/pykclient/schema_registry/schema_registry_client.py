@@ -344,24 +344,14 @@ class SchemaRegistryClient(ConfiguredClient):
         return self._list("schemas/types")
 
     def get_subjects_by_schema_id(
-        self,
-        schema_id: int,
-        subject_name: str | None = None,
-        deleted: bool = False,
-        offset: int = 0,
-        limit: int = -1,
+        self, schema_id: int, subject_name: str | None = None, deleted: bool = False, offset: int = 0, limit: int = -1
     ) -> list[str]:
         """Return the subjects that a schema is registered for."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}
         return self._list(f"schemas/ids/{schema_id}/subjects", query)
 
     def get_schema_versions(
-        self,
-        schema_id: int,
-        subject_name: str | None = None,
-        deleted: bool = False,
-        offset: int = 0,
-        limit: int = -1,
+        self, schema_id: int, subject_name: str | None = None, deleted: bool = False, offset: int = 0, limit: int = -1
     ) -> list[SchemaVersion]:
         """Return the subjects and versions that a schema is registered as."""
         query = {"subject": subject_name, "deleted": deleted, "offset": offset, "limit": limit}

@@ -9,12 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pykclient.admin.admin import Admin
-from pykclient.admin.values import (
-    ConfigResource,
-    TransactionDescription,
-    TransactionListing,
-    TransactionState,
-)
+from pykclient.admin.values import ConfigResource, TransactionDescription, TransactionListing, TransactionState
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.config.consumer_config import ConsumerConfig
@@ -31,13 +26,7 @@ from pykclient.errors import (
 )
 from pykclient.producer.kafka_producer import KafkaProducer
 from pykclient.spark import transactions as rules
-from pykclient.spark.compacted_topic import (
-    MOST_BYTES,
-    WAIT_MS,
-    CompactedTopic,
-    connection_settings,
-    reading_settings,
-)
+from pykclient.spark.compacted_topic import MOST_BYTES, WAIT_MS, CompactedTopic, connection_settings, reading_settings
 from pykclient.spark.transactions import (
     ENDED,
     FORGOTTEN,

@@ -72,9 +72,7 @@ class RepeatedRows:
     ) -> None:
         """Add rows to the content."""
         del partition  # where the same row was written does not matter
-        self.content = Content.total(
-            (self.content, content_of(topic, data, value=value, key=key, headers=headers)),
-        )
+        self.content = Content.total((self.content, content_of(topic, data, value=value, key=key, headers=headers)))
 
     def check(self) -> None:
         """Nothing can fail."""

@@ -39,10 +39,7 @@ def task_attempt() -> TaskAttempt:
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
     return TaskAttempt(
-        context.partitionId(),
-        context.attemptNumber(),
-        query or None,
-        -1 if batch is None else int(batch),
+        context.partitionId(), context.attemptNumber(), query or None, -1 if batch is None else int(batch)
     )
 
 
