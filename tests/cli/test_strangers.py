@@ -254,6 +254,13 @@ def test_silent_server_is_named_by_commands_for_records(words: list[str], silent
     assert "Check that the brokers are up" in result.err
 
 
+def test_timeout_holds_for_commands_on_spark_transactions(silent: str) -> None:
+    result = Pykclient()("spark-transactions", "list", "--bootstrap-servers", silent, "--timeout", "1s")
+    assert result.code == 1
+    assert "within 1000 ms" in result.err
+    assert silent in result.err
+
+
 @pytest.mark.parametrize("id", ["0", "9"])
 def test_broker_that_does_not_exist_is_named(pykclient: Pykclient, id: str) -> None:
     result = pykclient("cluster", "log-dirs", id, "--timeout", "1s")

@@ -72,7 +72,7 @@ class Session:
         from pykclient.admin.admin import Admin
         from pykclient.config.admin_config import AdminClientConfig
 
-        return Admin(settings.for_client(AdminClientConfig, self.settings(), self._waits()))
+        return Admin(settings.for_client(AdminClientConfig, self.settings(), self.waits()))
 
     def consumer(self, **overrides: Any) -> ColumnConsumer:
         """Return a consumer of bytes. ``overrides`` take precedence over all settings."""
@@ -84,7 +84,7 @@ class Session:
         """Return the settings of a consumer, as keyword arguments."""
         from pykclient.config.consumer_config import ConsumerConfig
 
-        chosen = settings.for_client(ConsumerConfig, self.settings(), self._waits(), overrides)
+        chosen = settings.for_client(ConsumerConfig, self.settings(), self.waits(), overrides)
         return {key.replace(".", "_"): value for key, value in chosen.items()}
 
     def producer(self, **overrides: Any) -> KafkaProducer[bytes, bytes]:
@@ -92,10 +92,11 @@ class Session:
         from pykclient.config.producer_config import ProducerConfig
         from pykclient.producer.kafka_producer import KafkaProducer
 
-        chosen = settings.for_client(ProducerConfig, self.settings(), self._waits(), overrides)
+        chosen = settings.for_client(ProducerConfig, self.settings(), self.waits(), overrides)
         return KafkaProducer(chosen)
 
-    def _waits(self) -> dict[str, Any]:
+    def waits(self) -> dict[str, Any]:
+        """Return the default time limits of clients, which the user's settings win over."""
         # A request ends before the call, whose error then names the server that has not answered it.
         request_ms = min(30_000, max(1, self.timeout_ms * 9 // 10))
         return {

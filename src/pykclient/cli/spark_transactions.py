@@ -34,10 +34,13 @@ def spark_transactions() -> None:
 
 
 def _driver(session: Session, prefix: str, ledger: str) -> SinkDriver:
+    from pykclient.config.admin_config import AdminClientConfig
     from pykclient.config.producer_config import ProducerConfig
     from pykclient.spark.sink_driver import SinkDriver
 
-    config = settings.for_client(ProducerConfig, session.settings(), {"max.block.ms": session.timeout_ms})
+    config: dict[str, object] = {}
+    for table in (AdminClientConfig, ProducerConfig):  # the driver has clients of both kinds
+        config |= settings.for_client(table, session.settings(), session.waits())
     return SinkDriver(config, prefix, ledger)
 
 

@@ -13,6 +13,7 @@ from pykclient.admin.values import ConfigResource, TransactionDescription, Trans
 from pykclient.clock import SYSTEM_CLOCK
 from pykclient.config.admin_config import AdminClientConfig
 from pykclient.config.consumer_config import ConsumerConfig
+from pykclient.config.producer_config import ProducerConfig
 from pykclient.consumer.kafka_consumer import KafkaConsumer
 from pykclient.errors import (
     AuthorizationError,
@@ -163,7 +164,7 @@ class SinkDriver:
         self._ledger.check_or_create()
         if self._producer is None:
             settings = {
-                **connection_settings(self._config, ConsumerConfig),
+                **connection_settings(connection_settings(self._config, ConsumerConfig), ProducerConfig),
                 "transactional.id": rules.driver_id(self._prefix),
                 "transaction.timeout.ms": _LEDGER_TIMEOUT_MS,
                 "linger.ms": 0,
