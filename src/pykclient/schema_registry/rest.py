@@ -17,7 +17,7 @@ import random
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pykclient.clock import SYSTEM_CLOCK, Clock
@@ -68,6 +68,7 @@ _HEADERS: Final = (("bearer.auth.logical.cluster", "target-sr-cluster"), (_POOL,
 #: The address at which Azure's virtual machines get the tokens of their managed identity.
 AZURE_IMDS: Final = "http://169.254.169.254/metadata/identity/oauth2/token"
 
+# fmt: off
 #: The keys of a registry's client: confluent-kafka's, and this package's for TLS.
 DEFINITION = ConfigDef(
     (
@@ -78,22 +79,12 @@ DEFINITION = ConfigDef(
         _key("retries.max.wait.ms", Type.INT, 20_000, "The longest backoff.", validator=at_least(0)),
         _key("cache.capacity", Type.INT, 1000, "The most entries of each cache.", validator=at_least(1)),
         _key("cache.latest.ttl.sec", Type.DOUBLE, None, "How long the latest version of a subject is cached."),
-        _key(
-            "cache.missing.ttl.sec",
-            Type.DOUBLE,
-            10.0,
-            "How long the client remembers that the registry does not know an id.",
-            validator=at_least(0),
-        ),
+        _key("cache.missing.ttl.sec", Type.DOUBLE, 10.0,
+            "How long the client remembers that the registry does not know an id.", validator=at_least(0)),
         _key("basic.auth.credentials.source", Type.STRING, None, "Where user and password are.", named=True),
         _key("basic.auth.user.info", Type.PASSWORD, None, "user:password"),
-        _key(
-            "bearer.auth.credentials.source",
-            Type.STRING,
-            None,
-            "Where tokens come from.",
-            validator=ValidString(*_SOURCES),
-        ),
+        _key("bearer.auth.credentials.source", Type.STRING, None, "Where tokens come from.",
+            validator=ValidString(*_SOURCES)),
         _key("bearer.auth.token", Type.PASSWORD, None, "The token of STATIC_TOKEN."),
         _key("bearer.auth.logical.cluster", Type.STRING, None, "The header target-sr-cluster."),
         _key("bearer.auth.identity.pool.id", Type.STRING, None, "The header Confluent-Identity-Pool-Id."),
@@ -107,6 +98,7 @@ DEFINITION = ConfigDef(
         *(key for key in SECURITY_KEYS if key.name.startswith(("ssl.", "enable.ssl."))),
     )
 )
+# fmt: on
 
 
 class ValueTypeError(ConfigError, TypeError):
@@ -433,6 +425,12 @@ class _Connection(http.client.HTTPConnection):
         self.sock = TimedSocket(self.sock, self.deadline)
 
 
+def _close_all(connections: Mapping[_Url, Iterable[_Connection]]) -> None:
+    for several in connections.values():
+        for connection in several:
+            connection.close()
+
+
 class RestClient:
     """Sends requests to the first registry that answers. Blocks. Thread: any."""
 
@@ -471,23 +469,17 @@ class RestClient:
             in_use = list(self._in_use)
         for connection in in_use:
             connection.abort()
-        for connections in idle.values():
-            for connection in connections:
-                connection.close()
+        _close_all(idle)
 
     def after_fork(self) -> None:
         """Leave the parent its connections: two processes would read each other's responses."""
         self._lock = threading.Lock()
         self._in_use = set()
         idle, self._idle = self._idle, {}
-        for connections in idle.values():
-            for connection in connections:
-                connection.close()
+        _close_all(idle)
 
     def __del__(self) -> None:
-        for connections in getattr(self, "_idle", {}).values():  # of a client that was never closed
-            for connection in connections:
-                connection.close()
+        _close_all(getattr(self, "_idle", {}))  # of a client that was never closed
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON that the registry has at a path. Raises as ``send``."""

@@ -109,17 +109,12 @@ class KafkaStreamReader(RangesReader, DataSourceStreamReader, SupportsTriggerAva
         """
         if self._initial is None:
             starting, offset_reader = self._options.starting, self._offset_reader
-            held_back: frozenset[TopicPartition] = frozenset()
-            if starting == LATEST:
-                self._initial = offset_reader.initial_offsets()
-                held_back = frozenset(self._initial)
-            elif _may_start_at_latest(starting):
-                before = offset_reader.latest_offsets(None)
-                self._initial = offset_reader.initial_offsets()
-                held_back = frozenset(tp for tp, offset in self._initial.items() if offset >= before.get(tp, 0))
-            else:
-                self._initial = offset_reader.initial_offsets()
-            self._held_back = held_back
+            may_be_latest = starting != LATEST and _may_start_at_latest(starting)
+            before = offset_reader.latest_offsets(None) if may_be_latest else {}
+            self._initial = offset_reader.initial_offsets()
+            if may_be_latest or starting == LATEST:
+                at_latest = (tp for tp, offset in self._initial.items() if offset >= before.get(tp, 0))
+                self._held_back = frozenset(at_latest)
             _logger.info("A new query starts at %s", offsets_to_json(self._initial))
         return offsets_to_json(self._initial)
 

@@ -46,7 +46,7 @@ from pykclient.spark.transactions import (
     transactional_id,
 )
 from pykclient.spark.worker import TaskAttempt, task_attempt
-from pykclient.spark.writer import Writing
+from pykclient.spark.writer import Messages, Writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,13 +185,16 @@ class _ByDriver(_ExactlyOnce):
         opened_ms = None if lease.is_two_phase else self._opened_ms
         return TransactionMessage(opened, opened_ms, attempt.query, lease.transaction, None)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
-        """Commit all transactions. ``batch`` is None in a batch query."""
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Commit the rows of all tasks. ``batchId`` is None in a batch query. Raises KafkaError if that failed.
+
+        A stream then repeats the micro-batch.
+        """
         results = [message for message in messages if isinstance(message, TransactionMessage)]
         if not results:
             return
         opened = results[0].opened
-        number = opened.entry.done + 1 if batch is None else batch
+        number = opened.entry.done + 1 if batchId is None else batchId
         transactions = [result.transaction for result in results if result.transaction is not None]
         repeated = [result.repeated for result in results if result.repeated is not None]
         with self._clients() as kept:
@@ -212,7 +215,8 @@ class _ByDriver(_ExactlyOnce):
         """
         return min(opened_ms, default=math.inf) + _DECIDABLE * int(self._config["transaction.timeout.ms"])
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: ARG002, N803
+        """Abort the transactions of the tasks that succeeded, because others have failed permanently."""
         results = [message for message in messages if isinstance(message, TransactionMessage)]
         transactions = [result.transaction for result in results if result.transaction is not None]
         with self._clients() as kept:
@@ -222,25 +226,9 @@ class _ByDriver(_ExactlyOnce):
 class TransactionalWriter(_ByDriver, DataSourceArrowWriter):
     """Writes a batch query: all of its rows, or none of them. Thread: owner."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the rows of all tasks. Raises KafkaError if that failed."""
-        self._commit(messages, None)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort the transactions of the tasks that succeeded, because others have failed permanently."""
-        self._abort(messages)
-
 
 class TransactionalStreamWriter(_ByDriver, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, each of them exactly once. Thread: owner."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit the rows of all tasks. Raises KafkaError if that failed; the query then repeats the micro-batch."""
-        self._commit(messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Abort the transactions of the tasks that succeeded, because others have failed permanently."""
-        self._abort(messages)
 
 
 class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
@@ -276,7 +264,7 @@ class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
         self._execute(iterator, begin)
         return TokenMessage(opened, query, None if lease is None else lease.token, None)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Record that the micro-batch is done. Raises KafkaError if others have written in it, or another driver runs.
 
         The rows are committed in any case. If this fails, the query repeats the micro-batch, and writes nothing again.
@@ -293,7 +281,7 @@ class CommittingStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
         rows = sum(token.content.rows for token in tokens)
         _logger.info("Batch %d to Kafka is done: %d rows by %d tasks", batchId, rows, len(tokens))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Log that tasks have failed permanently. What others have committed stays, and is not written again."""
         committed = [message for message in messages if isinstance(message, TokenMessage) and message.token is not None]
         _logger.warning(

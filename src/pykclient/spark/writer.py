@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+#: The results of the tasks; None for one that failed.
+Messages = Sequence[WriterCommitMessage | None]
 #: Columns that reading from Kafka returns and writing does not use. They are ignored without a warning.
 _OF_THE_SOURCE = frozenset(("offset", "timestamp", "timestampType"))
 
@@ -134,47 +136,40 @@ class Writing:
 
 
 class _AtLeastOnce(Writing):
-    """Base of both writers: writing in a task, and logging of the results. Thread: owner."""
+    """Base of both writers: writing in a task, and logging of the results. Thread: owner.
+
+    ``batchId`` is that of a micro-batch, and None for a batch query.
+    """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """Write one task's rows, in a worker. Raises KafkaError if some were not written."""
         return KafkaWriterCommitMessage(*task_context(), self._execute(iterator))
 
-    def _tell(self, what: str, messages: Sequence[WriterCommitMessage | None], *, aborted: bool) -> None:
-        written = [message for message in messages if isinstance(message, KafkaWriterCommitMessage)]
-        records = sum(message.records for message in written)
-        if aborted:
-            _logger.warning(
-                "%s was aborted. %d of %d tasks succeeded, with %d records, and others may have written some. All "
-                "written records stay in Kafka",
-                what,
-                len(written),
-                len(messages),
-                records,
-            )
-        else:
-            _logger.info("%s is complete: %d records by %d tasks", what, records, len(written))
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Log the success of all tasks."""
+        tasks, records = _counted(messages)
+        _logger.info("%s is complete: %d records by %d tasks", _named(batchId), records, tasks)
+
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Log that a task failed permanently. Written records stay in Kafka, and a stream repeats the micro-batch."""
+        tasks, records = _counted(messages)
+        told = f"{tasks} of {len(messages)} tasks succeeded, with {records} records, and others may have written some"
+        _logger.warning("%s was aborted. %s. All written records stay in Kafka", _named(batchId), told)
+
+
+def _named(batch: int | None) -> str:
+    return "A write to Kafka" if batch is None else f"Micro-batch {batch} to Kafka"
+
+
+def _counted(messages: Messages) -> tuple[int, int]:
+    """Return the number of tasks that succeeded, and that of their records."""
+    written = [message.records for message in messages if isinstance(message, KafkaWriterCommitMessage)]
+    return len(written), sum(written)
 
 
 class KafkaWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Writes a batch query. Thread: owner."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the success of all tasks."""
-        self._tell("A write to Kafka", messages, aborted=False)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that a task failed permanently. Records that were written stay in Kafka."""
-        self._tell("A write to Kafka", messages, aborted=True)
-
 
 class KafkaStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query. Thread: owner."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log the success of all tasks."""
-        self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=False)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log that a task failed permanently. Written records stay in Kafka, and the query repeats the micro-batch."""
-        self._tell(f"Micro-batch {batchId} to Kafka", messages, aborted=True)
