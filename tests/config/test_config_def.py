@@ -23,7 +23,6 @@ from pykclient.config.config_def import (
 )
 from pykclient.config.validators import (
     CaseInsensitiveValidString,
-    Lambda,
     NonEmptyString,
     Range,
     Validator,
@@ -201,7 +200,7 @@ def test_loading_missing_class_raises_import_error() -> None:
         (NonEmptyString(), "non-empty string", ["x", None], [""]),
         (ValidList(), "", [[], ["a"], [object()]], [["a", ""], None]),
         (ValidList(empty_allowed=False), "", [["a"]], [[], None]),
-        (Lambda(lambda value: None if value else "must be true", "anything true"), "anything true", [1], [0]),
+        (Validator(lambda value: None if value else "must be true", "anything true"), "anything true", [1], [0]),
     ],
 )
 def test_validators_refuse_wrong_values(validator: Validator, text: str, right: list[Any], wrong: list[Any]) -> None:
@@ -322,7 +321,7 @@ def test_secrets_are_hidden() -> None:
     assert "[hidden]" in repr(config)
     assert "geheim" not in str(Password("geheim"))
     with pytest.raises(ConfigError) as caught:
-        key("pass.word", Type.PASSWORD, None, Lambda(lambda _: "must be longer", "long")).parse("geheim")
+        key("pass.word", Type.PASSWORD, None, Validator(lambda _: "must be longer", "long")).parse("geheim")
     assert "geheim" not in str(caught.value)
 
 

@@ -170,32 +170,20 @@ def _run(
     stopping: Signal,
     *,
     brokers: int,
-    host: str,
-    advertised_host: str | None,
-    port: int,
-    release: str | None,
     topics: tuple[TopicOption, ...],
     settings: tuple[tuple[str, str], ...],
     memory_limit: int,
     verbose: bool,
+    **where: Any,
 ) -> None:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
 
-    cluster = EmbeddedCluster(
-        brokers,
-        host=host,
-        advertised_host=advertised_host,
-        port=port,
-        release=release,
-        memory_limit_bytes=memory_limit,
-        config=dict(settings),
-    )
-    with cluster:
+    with EmbeddedCluster(brokers, memory_limit_bytes=memory_limit, config=dict(settings), **where) as cluster:
         watch = Watch(cluster, verbose=verbose)
         for topic in topics:
             cluster.create_topic(topic.name, topic.partitions or -1, topic.replication_factor)
         click.echo(f"bootstrap servers: {cluster.bootstrap_servers}")
-        posing = f" as Kafka {release}" if release else ""
+        posing = f" as Kafka {where['release']}" if where["release"] else ""
         click.echo(f"{brokers} broker{'s' * (brokers > 1)}{posing}, Ctrl-C ends")
         while not stopping.wait(_LOOK_INTERVAL_MS):
             for line in watch.look():

@@ -18,8 +18,8 @@ from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
 from pykclient.config.security_keys import SECURITY_KEYS
 from pykclient.config.validators import (
     CaseInsensitiveValidString,
-    Lambda,
     NonEmptyString,
+    Validator,
     ValidList,
     ValidString,
     at_least,
@@ -107,7 +107,7 @@ _KEYS = (
     ConfigKey("auto.offset.reset", Type.STRING, "latest", MEDIUM,
         "Where to start in a partition without a valid committed offset: latest, earliest, a duration ago "
         "(by_duration:P7D, KIP-1106), or none, which raises NoOffsetForPartitionError.",
-        Lambda(_offset_reset, "[latest, earliest, none, by_duration:PnDTnHnMn.nS]"), convert=_offset_reset_name),
+        Validator(_offset_reset, "[latest, earliest, none, by_duration:PnDTnHnMn.nS]"), convert=_offset_reset_name),
     ConfigKey("check.crcs", Type.BOOLEAN, True, LOW,
         "If true, the checksum of every batch is verified. This costs little."),
     shared.client_id(LOW),
@@ -183,7 +183,7 @@ _KEYS = (
     ConfigKey("share.acquire.mode", Type.STRING, "BATCH_OPTIMIZED", MEDIUM,
         "How brokers choose records for a KafkaShareConsumer (KIP-1206): with batch_optimized, poll() returns whole "
         "batches, so there may be more than max.poll.records; with record_limit, that is a strict limit.",
-        Lambda(_acquire_mode, "[batch_optimized, record_limit]")),
+        Validator(_acquire_mode, "[batch_optimized, record_limit]")),
     ConfigKey("consumer.timeout.ms", Type.LONG, LONG_MAX, LOW,
         "Iteration over the consumer ends when no record has arrived for this long. None or a negative number means "
         "never. This setting is from kafka-python, and does not affect poll().",

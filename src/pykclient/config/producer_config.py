@@ -10,7 +10,7 @@ from pykclient.config.abstract_config import AbstractConfig
 from pykclient.config.client_keys import HIGH, INT_MAX, LOW, MEDIUM, none_means, serialization_class
 from pykclient.config.config_def import ConfigDef, ConfigKey, ForeignKey, Type
 from pykclient.config.security_keys import SECURITY_KEYS
-from pykclient.config.validators import Lambda, NonEmptyString, ValidList, ValidString, at_least, between
+from pykclient.config.validators import NonEmptyString, Validator, ValidList, ValidString, at_least, between
 from pykclient.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _KEYS = (
         ValidString("none", "gzip", "snappy", "lz4", "zstd"), convert=none_means("none")),
     ConfigKey("compression.gzip.level", Type.INT, -1, MEDIUM,
         "The level for compression.type=gzip: 1 is the fastest, 9 compresses best, -1 is the library's default "
-        "(KIP-390).", Lambda(_gzip_level, "[1,...,9] or -1")),
+        "(KIP-390).", Validator(_gzip_level, "[1,...,9] or -1")),
     ConfigKey("compression.lz4.level", Type.INT, 9, MEDIUM,
         "The level for compression.type=lz4. Higher levels compress better and are slower (KIP-390).", between(1, 17)),
     ConfigKey("compression.zstd.level", Type.INT, 3, MEDIUM,

@@ -45,40 +45,34 @@ def parse_iso_duration_ms(text: str) -> int:
 
 
 class Validator:
-    """Validates a parsed value. Thread: any."""
+    """Validates a parsed value. ``text`` is the list of valid ones in Java's notation. Thread: any.
 
-    __slots__ = ()
+    ``problem`` returns what is wrong with a value, as a phrase that follows "it"; None if it is valid.
+    """
 
-    def problem(self, value: Any) -> str | None:
-        """Return what is wrong with ``value``, as a phrase that follows "it"; None if it is valid."""
-        raise NotImplementedError
+    def __init__(self, problem: Callable[[Any], str | None], text: str) -> None:
+        self.problem = problem
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class Range(Validator):
     """A number between two inclusive bounds; None means no bound on that side."""
 
-    __slots__ = ("_maximum", "_minimum")
-
     def __init__(self, minimum: float | None, maximum: float | None) -> None:
-        self._minimum = minimum
-        self._maximum = maximum
+        def problem(value: Any) -> str | None:
+            if value is None:
+                return "must not be None"
+            if minimum is not None and value < minimum:
+                return f"must be at least {minimum}"
+            if maximum is not None and value > maximum:
+                return f"must be at most {maximum}"
+            return None
 
-    def problem(self, value: Any) -> str | None:
-        if value is None:
-            return "must not be None"
-        if self._minimum is not None and value < self._minimum:
-            return f"must be at least {self._minimum}"
-        if self._maximum is not None and value > self._maximum:
-            return f"must be at most {self._maximum}"
-        return None
-
-    def __str__(self) -> str:
-        bounds = ["..."]
-        if self._minimum is not None:
-            bounds.insert(0, str(self._minimum))
-        if self._maximum is not None:
-            bounds.append(str(self._maximum))
-        return f"[{','.join(bounds)}]"
+        bounds = (minimum, "...", maximum)
+        super().__init__(problem, f"[{','.join(str(bound) for bound in bounds if bound is not None)}]")
 
 
 def at_least(minimum: float) -> Range:
@@ -92,76 +86,41 @@ def between(minimum: float, maximum: float) -> Range:
 class ValidString(Validator):
     """One of several words."""
 
-    __slots__ = ("words",)
+    def __init__(self, *words: str) -> None:
+        known = ", ".join(words)
+        super().__init__(lambda value: None if value in words else f"must be one of {known}", f"[{known}]")
+
+
+class CaseInsensitiveValidString(Validator):
+    """One of several words in upper case, ignoring case."""
 
     def __init__(self, *words: str) -> None:
-        self.words = words
+        def problem(value: Any) -> str | None:
+            is_known = value is not None and value.upper() in words
+            return None if is_known else f"must be one of {known} (in any case)"
 
-    def problem(self, value: Any) -> str | None:
-        return None if value in self.words else f"must be one of {', '.join(self.words)}"
-
-    def __str__(self) -> str:
-        return f"[{', '.join(self.words)}]"
-
-
-class CaseInsensitiveValidString(ValidString):
-    """One of several words, ignoring case."""
-
-    __slots__ = ()
-
-    def problem(self, value: Any) -> str | None:
-        if value is not None and value.upper() in self.words:
-            return None
-        return f"must be one of {', '.join(self.words)} (in any case)"
-
-    def __str__(self) -> str:
-        return f"(case insensitive) {super().__str__()}"
+        known = ", ".join(words)
+        super().__init__(problem, f"(case insensitive) [{known}]")
 
 
 class NonEmptyString(Validator):
     """None or a non-empty string."""
 
-    __slots__ = ()
-
-    def problem(self, value: Any) -> str | None:
-        return "must not be empty" if value == "" else None
-
-    def __str__(self) -> str:
-        return "non-empty string"
+    def __init__(self) -> None:
+        super().__init__(lambda value: "must not be empty" if value == "" else None, "non-empty string")
 
 
 class ValidList(Validator):
     """A list of non-empty strings. The parser removes duplicates first."""
 
-    __slots__ = ("_empty_allowed",)
-
     def __init__(self, empty_allowed: bool = True) -> None:
-        self._empty_allowed = empty_allowed
+        def problem(value: Any) -> str | None:
+            if value is None:
+                return "must not be None"
+            if not value and not empty_allowed:
+                return "must name at least one"
+            if "" in [item for item in value if isinstance(item, str)]:
+                return "must not have empty entries"
+            return None
 
-    def problem(self, value: Any) -> str | None:
-        if value is None:
-            return "must not be None"
-        if not value and not self._empty_allowed:
-            return "must name at least one"
-        if "" in [item for item in value if isinstance(item, str)]:
-            return "must not have empty entries"
-        return None
-
-    def __str__(self) -> str:
-        return ""
-
-
-class Lambda(Validator):
-    """A validator with a function and a text."""
-
-    __slots__ = ("_check", "_text")
-
-    def __init__(self, check: Callable[[Any], str | None], text: str) -> None:
-        self._check = check
-        self._text = text
-
-    def problem(self, value: Any) -> str | None:
-        return self._check(value)
-
-    def __str__(self) -> str:
-        return self._text
+        super().__init__(problem, "")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
-from pykclient.config.validators import Lambda, Validator, ValidString, at_least, between
+from pykclient.config.validators import Validator, ValidString, at_least, between
 from pykclient.errors import ConfigError, InvalidConfigurationError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAGIC_VALUE_V0, MAGIC_VALUE_V1, MAGIC_VALUE_V2
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
@@ -38,7 +38,7 @@ def _throttled_replicas(value: Any) -> str | None:
     return "must be * or a list of [partitionId]:[brokerId]"
 
 
-_REPLICAS = Lambda(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+_REPLICAS = Validator(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
 
 
 def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
@@ -77,7 +77,7 @@ _KEYS = (
         Type.LIST,
         [DELETE],
         "The handling of old records: delete, compact, both or neither.",
-        Lambda(_cleanup_policy, "[compact, delete]"),
+        Validator(_cleanup_policy, "[compact, delete]"),
     ),
     _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica out of sync may become leader."),
     _int("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
@@ -88,7 +88,7 @@ _KEYS = (
         "The codec of stored batches; producer: the producer's codec.",
         ValidString("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
-    _key("compression.gzip.level", Type.INT, -1, "The level of gzip.", Lambda(_gzip_level, "[1,...,9] or -1")),
+    _key("compression.gzip.level", Type.INT, -1, "The level of gzip.", Validator(_gzip_level, "[1,...,9] or -1")),
     _key("compression.lz4.level", Type.INT, 9, "The level of lz4.", between(1, 17)),
     _key("compression.zstd.level", Type.INT, 3, "The level of zstd.", between(-131_072, 22)),
     _key("preallocate", Type.BOOLEAN, False, "Whether to preallocate files; without effect in memory."),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
-from pykclient.config.validators import Lambda, Validator, ValidString, at_least, parse_iso_duration_ms
+from pykclient.config.validators import Validator, ValidString, at_least, parse_iso_duration_ms
 from pykclient.testing.config import BrokerConfig
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
@@ -68,7 +68,7 @@ DEFINITION: Final = ConfigDef(
             Type.STRING,
             LATEST,
             "Where a new group begins to read: earliest, latest, or by_duration: with a duration (ISO 8601).",
-            Lambda(_offset_reset, "[earliest, latest, by_duration:PnDTnHnMn.nS]"),
+            Validator(_offset_reset, "[earliest, latest, by_duration:PnDTnHnMn.nS]"),
         ),
         _key(
             "share.isolation.level",
