@@ -7,7 +7,7 @@ VENV ?= .venv
 # What the demo runs on: the embedded cluster, or `real`.
 KAFKA ?= embedded
 # How many processes run tests.
-PROCESSES ?= 5
+PROCESSES ?= 6
 BIN := $(VENV)/bin
 # The compiled modules, and those folders and modules of them that no process of the demo loads.
 COMPILED := $(shell find src/pykclient -name '*.pyx' | sed 's,^src/pykclient/,,; s,[.]pyx$$,,')
@@ -47,7 +47,7 @@ help:
 demo: $(DEMO)
 	@$(BIN)/python -m examples.flights --kafka $(KAFKA) $(ARGS)
 
-# Tests wait for more than half of their time, so there are five processes for two cores. The checks run beside them. Tests
+# Tests wait for more than half of their time, so there are six processes for two cores. The checks run beside them. Tests
 # of the implementation in Python, of everything that has a compiled twin, run first and without real brokers. Processes
 # that start together would each compile every test, so the tests are collected once before. All share the compiled tests,
 # also where Python is told not to keep any. On real brokers `make test` runs a contract file for each area, some of chaos,

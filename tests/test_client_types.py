@@ -135,6 +135,7 @@ STARS = {
     "pykclient.admin": "NewTopic",
     "pykclient.confluent": "SerializingProducer",
     "pykclient.confluent.serialization": "IntegerSerializer",
+    "pykclient.schema_registry": "avro_encoder",
 }
 
 #: Lines before a block of docs/asyncio.md, which takes a name of the reader's program for granted.

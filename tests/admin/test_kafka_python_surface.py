@@ -59,9 +59,9 @@ def test_names_are_loaded_on_first_use() -> None:
         "import sys, pykclient.admin; assert 'enum' not in sys.modules or 'pykclient.admin.values' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    for name in pykclient.admin.__all__:
+    for name in vars(pykclient.admin)["__all__"]:
         assert getattr(pykclient.admin, name).__name__ == name
-    assert set(pykclient.admin.__all__) <= set(dir(pykclient.admin))
+    assert set(vars(pykclient.admin)["__all__"]) <= set(dir(pykclient.admin))
     with pytest.raises(AttributeError):
         pykclient.admin.Nothing  # type: ignore[attr-defined] # noqa: B018
 

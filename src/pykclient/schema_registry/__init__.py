@@ -17,8 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from pykclient.schema_registry.column_encoder import avro_encoder as avro_encoder
     from pykclient.schema_registry.columns import avro_columns as avro_columns
     from pykclient.schema_registry.models import DecimalSize as DecimalSize
@@ -91,18 +89,17 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and import none by a star
+    __all__ = sorted(_HOME)  # noqa: PLE0605
 
+    def __getattr__(name):
+        import importlib
 
-def __getattr__(name: str) -> Any:
-    import importlib
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    def __dir__():
+        return sorted({*globals(), *__all__})
