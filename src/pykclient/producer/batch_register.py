@@ -596,8 +596,11 @@ class BatchRegister:
         queue = self._queue_of(batch.topic_partition)
         with HERE.mark, queue.lock:
             check_move("a batch", MOVES, batch.state, QUEUED)
-            numbered = sum(other.has_sequence for other in queue.batches)
-            queue.batches.insert(numbered if is_unnumbered else self._place_of_retry(queue.batches, batch), batch)
+            if is_unnumbered:
+                place = sum(other.has_sequence for other in queue.batches)
+            else:
+                place = self._place_of_retry(queue.batches, batch)
+            queue.batches.insert(place, batch)
             batch.state = QUEUED
         if self.is_ordered:
             self._waiting.unmute(queue, batch)
