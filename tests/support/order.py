@@ -49,6 +49,15 @@ LONGEST = (
     "tests/network/test_selector.py",
 )
 
+#: The files of tests/spark/ that start no Spark.
+_WITHOUT_SPARK = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in (
+        *("batch_reader", "consumer_pool", "filters", "java_regex", "offset_reader", "offsets", "options"),
+        *("producers", "range_reader", "ranges", "schema", "stream_reader", "transactional_faults"),
+        *("transactional_tokens", "transactional_writer", "transactions", "writer"),
+    )
+)
 _THREE_BROKERS = ("tests/chaos/test_exactly_once.py", "tests/chaos/test_brokers.py")
 
 
@@ -72,7 +81,10 @@ def unit_of(file: str, is_contracts: bool) -> str:
 
     Each process starts a JVM for Spark and for each real broker of its tests: the fewer processes, the less CPU. With
     ``--contracts``, few files use real brokers; those of `make test-full` would keep one process busy for too long.
+    The tests that use Spark are the longest of all units, and so have no others in theirs.
     """
+    if file in _WITHOUT_SPARK:
+        return "spark's parts"
     if "spark" in file:
         return "spark"
     if file in _THREE_BROKERS:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support import order
 from tests.support.order import longest_first, unit_of
+
+ROOT = Path(__file__).parents[2]
 
 
 def item(file: str) -> Any:
@@ -27,3 +32,10 @@ def test_spark_files_share_a_process_and_others_have_their_own() -> None:
         unit_of(file, is_contracts=False) for file in ("tests/spark/test_a.py", "tests/examples/test_spark_b.py")
     } == {"spark"}
     assert unit_of("tests/admin/test_admin_on_kafka.py", is_contracts=False) == "tests/admin/test_admin_on_kafka.py"
+
+
+def test_files_without_spark_are_run_by_another_process() -> None:
+    assert all((ROOT / file).exists() for file in order._WITHOUT_SPARK)
+    used = {file for file in order._WITHOUT_SPARK if re.search(r"\bspark: |mark\.spark", (ROOT / file).read_text())}
+    assert used == set()
+    assert {unit_of(file, is_contracts=True) for file in order._WITHOUT_SPARK} == {"spark's parts"}
