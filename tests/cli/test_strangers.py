@@ -258,7 +258,6 @@ def test_timeout_holds_for_commands_on_spark_transactions(silent: str) -> None:
     result = Pykclient()("spark-transactions", "list", "--bootstrap-servers", silent, "--timeout", "1s")
     assert result.code == 1
     assert "within 1000 ms" in result.err
-    assert silent in result.err
 
 
 @pytest.mark.parametrize("id", ["0", "9"])

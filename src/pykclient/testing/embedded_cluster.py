@@ -59,6 +59,30 @@ class Poller(Protocol):
         """Close the sockets. ``poll`` is not called again."""
 
 
+class _Done:
+    """Set by the loop's thread, and awaited by one other.
+
+    A signal handler that raises between two steps of an Event's ``wait`` may make it release the lock of ``set``, which
+    then fails in the loop's thread. A lock has no such steps.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._is_set = False
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            self._lock.release()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._is_set or self._lock.acquire(timeout=max(0.0, timeout_s))
+
+
 class _Call(Generic[T]):
     """A call that another thread has submitted, and its result."""
 
@@ -66,7 +90,7 @@ class _Call(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self.done = threading.Event()
+        self.done = _Done()
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -82,7 +106,7 @@ class _Waiter:
 
     def __init__(self, predicate: Callable[[], bool]) -> None:
         self.predicate = predicate
-        self.done = threading.Event()
+        self.done = _Done()
         self.error: BaseException | None = None
 
     def check(self) -> bool:
