@@ -40,7 +40,7 @@ from pykclient.types import ConsumerRecord, Node, TopicPartition
 T = TypeVar("T")
 
 #: The maximum wait for the loop's thread to begin a call; normally it takes milliseconds.
-_CALL_TIMEOUT_S = 30.0
+_CALL_TIMEOUT_MS = 30_000
 
 #: The interval at which conditions are checked without events in the cluster, because they may be about other things.
 _LOOK_INTERVAL_MS = 20
@@ -59,30 +59,6 @@ class Poller(Protocol):
         """Close the sockets. ``poll`` is not called again."""
 
 
-class _Done:
-    """Set by the loop's thread, and awaited by one other.
-
-    A signal handler that raises between two steps of an Event's ``wait`` may make it release the lock of ``set``, which
-    then fails in the loop's thread. A lock has no such steps.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._is_set = False
-
-    def set(self) -> None:
-        if not self._is_set:
-            self._is_set = True
-            self._lock.release()
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout_s: float) -> bool:
-        return self._is_set or self._lock.acquire(timeout=max(0.0, timeout_s))
-
-
 class _Call(Generic[T]):
     """A call that another thread has submitted, and its result."""
 
@@ -90,7 +66,7 @@ class _Call(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self.done = _Done()
+        self.done = SYSTEM_CLOCK.new_signal()
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -106,7 +82,7 @@ class _Waiter:
 
     def __init__(self, predicate: Callable[[], bool]) -> None:
         self.predicate = predicate
-        self.done = _Done()
+        self.done = SYSTEM_CLOCK.new_signal()
         self.error: BaseException | None = None
 
     def check(self) -> bool:
@@ -199,14 +175,15 @@ class LoopThread:
                 self._waiters.append(waiter)
 
         self.call(begin)
+        is_done = False
         try:
-            waiter.done.wait(timeout_ms / 1000)
+            is_done = waiter.done.wait(timeout_ms)
         finally:  # also after Ctrl-C: the condition must not be checked any more
-            if not waiter.done.is_set():
+            if not is_done:
                 self._abandon(waiter)
         if waiter.error is not None:
             raise waiter.error
-        return waiter.done.is_set()
+        return is_done or waiter.done.wait(0)  # it may have come true while the waiter was removed
 
     def _abandon(self, waiter: _Waiter) -> None:
         def remove() -> None:
@@ -217,9 +194,9 @@ class LoopThread:
             self.call(remove)
 
     def _await(self, call: _Call[T]) -> T:
-        if not call.done.wait(_CALL_TIMEOUT_S):
+        if not call.done.wait(_CALL_TIMEOUT_MS):
             raise errors.KafkaTimeoutError(
-                f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_S:.0f} s"
+                f"a call to the cluster's thread got no response within {_CALL_TIMEOUT_MS // 1000} s"
             )
         if call.error is not None:
             raise call.error
