@@ -174,16 +174,18 @@ def _run(
     settings: tuple[tuple[str, str], ...],
     memory_limit: int,
     verbose: bool,
+    release: str | None,
     **where: Any,
 ) -> None:
     from pykclient.testing.embedded_cluster import EmbeddedCluster
 
-    with EmbeddedCluster(brokers, memory_limit_bytes=memory_limit, config=dict(settings), **where) as cluster:
+    config = dict(settings)
+    with EmbeddedCluster(brokers, release=release, memory_limit_bytes=memory_limit, config=config, **where) as cluster:
         watch = Watch(cluster, verbose=verbose)
         for topic in topics:
             cluster.create_topic(topic.name, topic.partitions or -1, topic.replication_factor)
         click.echo(f"bootstrap servers: {cluster.bootstrap_servers}")
-        posing = f" as Kafka {where['release']}" if where["release"] else ""
+        posing = f" as Kafka {release}" if release else ""
         click.echo(f"{brokers} broker{'s' * (brokers > 1)}{posing}, Ctrl-C ends")
         while not stopping.wait(_LOOK_INTERVAL_MS):
             for line in watch.look():

@@ -48,9 +48,9 @@ WAIT_MS = 60_000
 _BACKOFF_MS, _MOST_BACKOFF_MS = 10, 500
 
 
-def connection_settings(config: Mapping[str, Any], table: type[AbstractConfig]) -> dict[str, Any]:
-    """Return the settings of a producer that another kind of client has, too: addresses, security, timeouts."""
-    return {key: value for key, value in config.items() if key in table.DEFINITION.keys}
+def connection_settings(config: Mapping[str, Any], *tables: type[AbstractConfig]) -> dict[str, Any]:
+    """Return the settings that all of these kinds of clients have: addresses, security, timeouts."""
+    return {key: value for key, value in config.items() if all(key in table.DEFINITION.keys for table in tables)}
 
 
 def reading_settings(config: Mapping[str, Any], isolation: str) -> dict[str, Any]:

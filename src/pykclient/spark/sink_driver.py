@@ -164,7 +164,7 @@ class SinkDriver:
         self._ledger.check_or_create()
         if self._producer is None:
             settings = {
-                **connection_settings(connection_settings(self._config, ConsumerConfig), ProducerConfig),
+                **connection_settings(self._config, ConsumerConfig, ProducerConfig),
                 "transactional.id": rules.driver_id(self._prefix),
                 "transaction.timeout.ms": _LEDGER_TIMEOUT_MS,
                 "linger.ms": 0,

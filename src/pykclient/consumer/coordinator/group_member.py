@@ -253,8 +253,7 @@ class RebalanceListenerInvoker:
         Return its exception, so that the rebalance can continue first; WakeupError is raised.
         """
         self._log.info("Partitions %s: %s", what, names(partitions))
-        paused = self._subscriptions.paused_partitions().intersection(partitions)
-        if paused and what != "assigned":
+        if what != "assigned" and (paused := self._subscriptions.paused_partitions().intersection(partitions)):
             self._log.info("No longer paused, also if they are assigned again: %s", names(paused))
         method = f"on_partitions_{what}"
         listener: Any = self._subscriptions.rebalance_listener()

@@ -249,12 +249,12 @@ class ProducerStep(TxnStep):
         super().__init__(key, on_success)
         self._transactional_id = transactional_id
         self._producer = producer
-        #: The fields that name the producer in most requests.
-        self._fields: dict[str, Any] = {
-            "transactional_id": transactional_id,
-            "producer_id": producer.producer_id,
-            "producer_epoch": producer.epoch,
-        }
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        """The fields that name the producer in most requests."""
+        id, epoch = self._producer.producer_id, self._producer.epoch
+        return {"transactional_id": self._transactional_id, "producer_id": id, "producer_epoch": epoch}
 
 
 class InitProducerIdStep(ProducerStep):
