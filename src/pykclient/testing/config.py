@@ -142,143 +142,181 @@ _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 
 
-def _key(
+def key(
     name: str, type: str, default: Any, doc: str, validator: Validator | None = None, *, extension: bool = False
 ) -> ConfigKey:
+    """Return a setting of brokers, topics or groups."""
     return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator, extension=extension)
 
 
 def _boolean(name: str, default: bool, doc: str) -> ConfigKey:
-    return _key(name, Type.BOOLEAN, default, doc)
+    return key(name, Type.BOOLEAN, default, doc)
 
 
 def _short(name: str, default: int, least: int, doc: str) -> ConfigKey:
-    return _key(name, Type.SHORT, default, doc, at_least(least))
+    return key(name, Type.SHORT, default, doc, at_least(least))
 
 
-def _int(name: str, default: int, least: int, doc: str) -> ConfigKey:
-    return _key(name, Type.INT, default, doc, at_least(least))
+def int_(name: str, default: int, least: int, doc: str) -> ConfigKey:
+    """Return a setting of 32 bits that is at least ``least``."""
+    return key(name, Type.INT, default, doc, at_least(least))
 
 
-def _long(name: str, default: int, least: int, doc: str, *, extension: bool = False) -> ConfigKey:
-    return _key(name, Type.LONG, default, doc, at_least(least), extension=extension)
+def long(name: str, default: int, least: int, doc: str, *, extension: bool = False) -> ConfigKey:
+    """Return a setting of 64 bits that is at least ``least``."""
+    return key(name, Type.LONG, default, doc, at_least(least), extension=extension)
 
 
 _KEYS = (
     # --- topics ------------------------------------------------------------------------------------------------------
     _boolean("auto.create.topics.enable", True, "Whether a request for a missing topic creates it."),
     _boolean("delete.topic.enable", True, "Whether topics can be deleted."),
-    _int("num.partitions", 1, 1, "The partitions of topics that are created without a number."),
-    _int("default.replication.factor", -1, -1, "The default number of replicas; -1: three, or all brokers if fewer."),
-    _int("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
+    int_("num.partitions", 1, 1, "The partitions of topics that are created without a number."),
+    int_("default.replication.factor", -1, -1, "The default number of replicas; -1: three, or all brokers if fewer."),
+    int_("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
     _boolean("unclean.leader.election.enable", False, "Whether a replica that is not in sync may become leader."),
     _boolean("auto.leader.rebalance.enable", False, "Whether leadership moves back to preferred replicas."),
-    _long("leader.imbalance.check.interval.seconds", 300, 1, "The interval of checks for leaders to move back."),
+    long("leader.imbalance.check.interval.seconds", 300, 1, "The interval of checks for leaders to move back."),
     # --- logs --------------------------------------------------------------------------------------------------------
-    _int("message.max.bytes", 1_048_588, 0, "The maximum size of a batch."),
-    _key(
+    int_("message.max.bytes", 1_048_588, 0, "The maximum size of a batch."),
+    key(
         "log.message.timestamp.type",
         Type.STRING,
         "CreateTime",
         "Whether records keep the producer's timestamp or get the broker's.",
         ValidString("CreateTime", "LogAppendTime"),
     ),
-    _long("log.message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
-    _long("log.message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
-    _key("compression.type", Type.STRING, "producer", "The codec of stored batches; producer: the producer's codec."),
-    _key("log.cleanup.policy", Type.LIST, ["delete"], "delete, compact, or both."),
-    _int("log.segment.bytes", 1 << 30, 14, "The maximum size of a segment."),
-    _long("log.roll.ms", 604_800_000, 1, "The maximum age of the active segment."),
-    _long("log.retention.ms", 604_800_000, -1, "The time to keep records; -1: forever."),
-    _long("log.retention.bytes", -1, -1, "The bytes of a partition to keep; -1: all."),
-    _long("log.retention.check.interval.ms", 300_000, 1, "The interval of checks for old segments."),
-    _long("log.cleaner.delete.retention.ms", 86_400_000, 0, "The time to keep tombstones."),
-    _long("log.cleaner.backoff.ms", 15_000, 0, "The interval of checks for logs to compact."),
-    _long("log.cleaner.min.compaction.lag.ms", 0, 0, "The minimum age of records to compact."),
-    _int("log.index.interval.bytes", 4096, 0, "The bytes between two entries of an index."),
-    _int("producer.id.expiration.ms", 86_400_000, 1, "The time to remember an idle producer."),
+    long("log.message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
+    long("log.message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
+    key("compression.type", Type.STRING, "producer", "The codec of stored batches; producer: the producer's codec."),
+    key("log.cleanup.policy", Type.LIST, ["delete"], "delete, compact, or both."),
+    int_("log.segment.bytes", 1 << 30, 14, "The maximum size of a segment."),
+    long("log.roll.ms", 604_800_000, 1, "The maximum age of the active segment."),
+    long("log.retention.ms", 604_800_000, -1, "The time to keep records; -1: forever."),
+    long("log.retention.bytes", -1, -1, "The bytes of a partition to keep; -1: all."),
+    long("log.retention.check.interval.ms", 300_000, 1, "The interval of checks for old segments."),
+    long("log.cleaner.delete.retention.ms", 86_400_000, 0, "The time to keep tombstones."),
+    long("log.cleaner.backoff.ms", 15_000, 0, "The interval of checks for logs to compact."),
+    long("log.cleaner.min.compaction.lag.ms", 0, 0, "The minimum age of records to compact."),
+    int_("log.index.interval.bytes", 4096, 0, "The bytes between two entries of an index."),
+    int_("producer.id.expiration.ms", 86_400_000, 1, "The time to remember an idle producer."),
     # --- connections -------------------------------------------------------------------------------------------------
-    _int("socket.request.max.bytes", 104_857_600, 1, "The maximum size of a request."),
-    _key("connections.max.idle.ms", Type.LONG, 600_000, "The idle time that ends a connection; negative: never."),
-    _long("connections.max.reauth.ms", 0, 0, "The longest session of a client with SASL; 0: no limit."),
-    _int("connection.failed.authentication.delay.ms", 100, 0, "The delay of closing after a failed authentication."),
-    _key("delegation.token.secret.key", Type.PASSWORD, None, "The secret of delegation tokens; None: there are none."),
-    _long("delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a token, with all renewals."),
-    _long("delegation.token.expiry.time.ms", 86_400_000, 1, "The time after which a delegation token must be renewed."),
-    _key(
+    int_("socket.request.max.bytes", 104_857_600, 1, "The maximum size of a request."),
+    key("connections.max.idle.ms", Type.LONG, 600_000, "The idle time that ends a connection; negative: never."),
+    long("connections.max.reauth.ms", 0, 0, "The longest session of a client with SASL; 0: no limit."),
+    int_("connection.failed.authentication.delay.ms", 100, 0, "The delay of closing after a failed authentication."),
+    key(
+        "delegation.token.secret.key",
+        Type.PASSWORD,
+        None,
+        "The secret that makes and checks delegation tokens; without it, the cluster has none.",
+    ),
+    long("delegation.token.max.lifetime.ms", 604_800_000, 1, "The longest life of a token, with all renewals."),
+    long("delegation.token.expiry.time.ms", 86_400_000, 1, "The time after which a delegation token must be renewed."),
+    key(
         "authorizer.class.name",
         Type.STRING,
         "",
         "The class that decides about access; empty: everything is allowed.",
         ValidString("", STANDARD_AUTHORIZER),
     ),
-    _key("ssl.principal.mapping.rules", Type.STRING, "DEFAULT", "The rules that map certificates' names to users."),
-    _key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
+    key(
+        "ssl.principal.mapping.rules",
+        Type.STRING,
+        "DEFAULT",
+        "The rules that map the distinguished names of clients' certificates to names of users.",
+    ),
+    key("super.users", Type.STRING, "", "The principals that may do anything, separated by semicolons."),
     _boolean("allow.everyone.if.no.acl.found", False, "Whether everyone may use resources without ACLs."),
-    _int("max.connections", _INT_MAX, 1, "The maximum number of connections; the one idle longest is closed."),
-    _int("max.connections.per.ip", _INT_MAX, 0, "The maximum number of connections from one address."),
-    _int("request.timeout.ms", 30_000, 1, "The time that a broker waits for another broker's response."),
-    _long("quota.producer.default", _LONG_MAX, 1, "The bytes per second that one client id may write.", extension=True),
-    _long("quota.consumer.default", _LONG_MAX, 1, "The bytes per second that one client id may read.", extension=True),
-    _int("quota.window.num", 11, 1, "The number of windows over which a rate is averaged."),
-    _int("quota.window.size.seconds", 1, 1, "The length of a window."),
+    int_("max.connections", _INT_MAX, 1, "The maximum number of connections; the one idle longest is closed."),
+    int_("max.connections.per.ip", _INT_MAX, 0, "The maximum number of connections from one address."),
+    int_("request.timeout.ms", 30_000, 1, "The time that a broker waits for another broker's response."),
+    long("quota.producer.default", _LONG_MAX, 1, "The bytes per second that one client id may write.", extension=True),
+    long("quota.consumer.default", _LONG_MAX, 1, "The bytes per second that one client id may read.", extension=True),
+    int_("quota.window.num", 11, 1, "The number of windows over which a rate is averaged."),
+    int_("quota.window.size.seconds", 1, 1, "The length of a window."),
     # --- replication -------------------------------------------------------------------------------------------------
-    _long("replica.lag.time.max.ms", 30_000, 1, "The lag after which a replica leaves the ISR."),
-    _int("replica.fetch.wait.max.ms", 500, 0, "The maximum time that a follower's fetch waits for records."),
-    _int("replica.fetch.min.bytes", 1, 0, "The bytes that a follower's fetch waits for."),
-    _int("replica.fetch.max.bytes", 1_048_576, 0, "The maximum bytes of one partition in a follower's fetch."),
-    _int("replica.fetch.response.max.bytes", 10_485_760, 0, "The maximum bytes of a follower's fetch."),
-    _int("replica.fetch.backoff.ms", 100, 0, "The backoff of a follower after an error."),
-    _key("replica.selector.class", Type.STRING, None, "RackAwareReplicaSelector lets consumers read nearby (KIP-392)."),
-    _long("replica.high.watermark.checkpoint.interval.ms", 5_000, 1, "The interval of saving high watermarks."),
-    _int("fetch.max.bytes", 57_671_680, 1024, "The maximum bytes of a response to a fetch."),
-    _int("max.incremental.fetch.session.cache.slots", 1_000, 0, "The maximum number of fetch sessions of a broker."),
+    long("replica.lag.time.max.ms", 30_000, 1, "The lag after which a replica leaves the ISR."),
+    int_("replica.fetch.wait.max.ms", 500, 0, "The maximum time that a follower's fetch waits for records."),
+    int_("replica.fetch.min.bytes", 1, 0, "The bytes that a follower's fetch waits for."),
+    int_("replica.fetch.max.bytes", 1_048_576, 0, "The maximum bytes of one partition in a follower's fetch."),
+    int_("replica.fetch.response.max.bytes", 10_485_760, 0, "The maximum bytes of a follower's fetch."),
+    int_("replica.fetch.backoff.ms", 100, 0, "The backoff of a follower after an error."),
+    key("replica.selector.class", Type.STRING, None, "RackAwareReplicaSelector lets consumers read nearby (KIP-392)."),
+    long("replica.high.watermark.checkpoint.interval.ms", 5_000, 1, "The interval of saving high watermarks."),
+    int_("fetch.max.bytes", 57_671_680, 1024, "The maximum bytes of a response to a fetch."),
+    int_("max.incremental.fetch.session.cache.slots", 1_000, 0, "The maximum number of fetch sessions of a broker."),
     # --- control plane -----------------------------------------------------------------------------------------------
-    _int("zookeeper.session.timeout.ms", 500, 1, "The time until a silent broker is considered dead (Kafka: 18 s)."),
+    int_("zookeeper.session.timeout.ms", 500, 1, "The time until a silent broker is considered dead (Kafka: 18 s)."),
     _boolean("controlled.shutdown.enable", True, "Whether a broker moves its leaders before it stops."),
-    _int("controlled.shutdown.max.retries", 3, 0, "The number of retries of that."),
-    _long("controlled.shutdown.retry.backoff.ms", 100, 0, "The backoff between these retries."),
-    _int("controller.socket.timeout.ms", 30_000, 1, "The timeout of a request to the controller."),
-    _key("broker.rack", Type.STRING, None, "The broker's rack."),
+    int_("controlled.shutdown.max.retries", 3, 0, "The number of retries of that."),
+    long("controlled.shutdown.retry.backoff.ms", 100, 0, "The backoff between these retries."),
+    int_("controller.socket.timeout.ms", 30_000, 1, "The timeout of a request to the controller."),
+    key("broker.rack", Type.STRING, None, "The broker's rack."),
     # --- groups ------------------------------------------------------------------------------------------------------
-    _int("offsets.topic.num.partitions", 4, 1, "The partitions of __consumer_offsets (Kafka: 50)."),
+    int_("offsets.topic.num.partitions", 4, 1, "The partitions of __consumer_offsets (Kafka: 50)."),
     _short("offsets.topic.replication.factor", 3, 1, "The replicas of __consumer_offsets; fewer with fewer brokers."),
-    _int("offsets.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __consumer_offsets."),
-    _int("offsets.retention.minutes", 10_080, 1, "The time to keep the offsets of an empty group."),
-    _long("offsets.retention.check.interval.ms", 600_000, 1, "The interval of checks for old offsets."),
-    _int("offsets.commit.timeout.ms", 5_000, 1, "The time that a commit waits for the replicas."),
-    _key("offset.metadata.max.bytes", Type.INT, 4_096, "The maximum length of the metadata of an offset."),
-    _int("group.min.session.timeout.ms", 100, 1, "The minimum session timeout of a member (Kafka: 6 s)."),
-    _int("group.max.session.timeout.ms", 1_800_000, 1, "The maximum session timeout of a member."),
-    _int("group.initial.rebalance.delay.ms", 0, 0, "The time that a new group waits for more members (Kafka: 3 s)."),
-    _int("group.consumer.session.timeout.ms", 45_000, 1, "The session timeout in the consumer protocol."),
-    _int("group.consumer.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval in the consumer protocol."),
-    _int("group.consumer.max.size", _INT_MAX, 1, "The maximum number of members of a consumer group."),
-    _key(
+    int_("offsets.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment of __consumer_offsets."),
+    int_("offsets.retention.minutes", 10_080, 1, "The time to keep the offsets of an empty group."),
+    long("offsets.retention.check.interval.ms", 600_000, 1, "The interval of checks for old offsets."),
+    int_("offsets.commit.timeout.ms", 5_000, 1, "The time that a commit waits for the replicas."),
+    key("offset.metadata.max.bytes", Type.INT, 4_096, "The maximum length of the metadata of an offset."),
+    int_("group.min.session.timeout.ms", 100, 1, "The minimum session timeout of a member (Kafka: 6 s)."),
+    int_("group.max.session.timeout.ms", 1_800_000, 1, "The maximum session timeout of a member."),
+    int_("group.initial.rebalance.delay.ms", 0, 0, "The time that a new group waits for more members (Kafka: 3 s)."),
+    int_("group.consumer.session.timeout.ms", 45_000, 1, "The session timeout in the consumer protocol."),
+    int_("group.consumer.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval in the consumer protocol."),
+    int_("group.consumer.max.size", _INT_MAX, 1, "The maximum number of members of a consumer group."),
+    key(
         "group.consumer.migration.policy",
         Type.STRING,
         "bidirectional",
         "The conversions of groups that have members: upgrade to the consumer protocol, downgrade to the classic one.",
         ValidString("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
-    _int("group.share.session.timeout.ms", 45_000, 1, "The session timeout in share groups."),
-    _int("group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval in share groups (Kafka: 5 s)."),
-    _int("group.share.max.size", 200, 1, "The maximum number of members of a share group."),
-    _int("group.share.record.lock.duration.ms", 30_000, 1, "The time for which a member has acquired records."),
-    _int("group.share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record to a share group."),
-    _int("group.share.partition.max.record.locks", 2_000, 1, "The most records of a partition in flight."),
-    _int("group.share.max.share.sessions", 2_000, 1, "The maximum number of share sessions of a broker."),
-    _int("share.coordinator.state.topic.num.partitions", 4, 1, "The partitions of __share_group_state (Kafka: 50)."),
-    _short("share.coordinator.state.topic.replication.factor", 3, 1, "The most replicas of __share_group_state."),
-    _short("share.coordinator.state.topic.min.isr", 2, 1, "The in-sync replicas for writes to __share_group_state."),
-    _int("share.coordinator.state.topic.segment.bytes", 104_857_600, 1, "The maximum size of a segment."),
-    _int("share.coordinator.write.timeout.ms", 5_000, 1, "The time that a write of a state waits for the replicas."),
-    _int("share.coordinator.snapshot.update.records.per.snapshot", 500, 0, "The changes between a state's snapshots."),
-    _int("share.coordinator.state.topic.prune.interval.ms", 300_000, 1, "The interval of deleting replaced records."),
-    _int("share.coordinator.cold.partition.snapshot.interval.ms", 300_000, 1, "The idle time before a snapshot."),
-    _int("group.max.size", _INT_MAX, 1, "The maximum number of members of a group."),
-    _int("transactional.id.expiration.ms", 604_800_000, 1, "The idle time after which a transactional id expires."),
-    _int("transaction.max.timeout.ms", 900_000, 1, "The maximum timeout of a transaction."),
+    int_("group.share.session.timeout.ms", 45_000, 1, "The session timeout in share groups."),
+    int_("group.share.heartbeat.interval.ms", 500, 1, "The heartbeat interval in share groups (Kafka: 5 s)."),
+    int_("group.share.max.size", 200, 1, "The maximum number of members of a share group."),
+    int_("group.share.record.lock.duration.ms", 30_000, 1, "The time for which a member has acquired records."),
+    int_("group.share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record to a share group."),
+    int_("group.share.partition.max.record.locks", 2_000, 1, "The most records of a partition in flight."),
+    int_("group.share.max.share.sessions", 2_000, 1, "The maximum number of share sessions of a broker."),
+    int_("share.coordinator.state.topic.num.partitions", 4, 1, "The partitions of __share_group_state (Kafka: 50)."),
+    _short(
+        "share.coordinator.state.topic.replication.factor",
+        3,
+        1,
+        "The replicas of __share_group_state; fewer with fewer brokers.",
+    ),
+    _short(
+        "share.coordinator.state.topic.min.isr",
+        2,
+        1,
+        "The in-sync replicas that a write to __share_group_state needs; fewer with fewer replicas.",
+    ),
+    int_("share.coordinator.state.topic.segment.bytes", 104_857_600, 1, "The most bytes of its segments."),
+    int_("share.coordinator.write.timeout.ms", 5_000, 1, "The time that its write waits for the replicas."),
+    int_(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        0,
+        "The changes of a share partition between two snapshots of its state.",
+    ),
+    int_(
+        "share.coordinator.state.topic.prune.interval.ms",
+        300_000,
+        1,
+        "The interval in which records of __share_group_state are deleted that later snapshots have replaced.",
+    ),
+    int_(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        300_000,
+        1,
+        "The time after which unchanged share partitions get a snapshot. Old records cannot be deleted before it.",
+    ),
+    int_("group.max.size", _INT_MAX, 1, "The maximum number of members of a group."),
+    int_("transactional.id.expiration.ms", 604_800_000, 1, "The idle time after which a transactional id expires."),
+    int_("transaction.max.timeout.ms", 900_000, 1, "The maximum timeout of a transaction."),
     _boolean(
         "transaction.two.phase.commit.enable",
         False,
@@ -289,19 +327,42 @@ _KEYS = (
         False,
         "Whether clients may use API versions that Kafka has not declared stable: here version 6 of InitProducerId.",
     ),
-    _int("transaction.state.log.num.partitions", 4, 1, "The partitions of __transaction_state (Kafka: 50)."),
-    _short("transaction.state.log.replication.factor", 3, 1, "The most replicas of __transaction_state."),
-    _int("transaction.state.log.min.isr", 2, 1, "The in-sync replicas for writes to __transaction_state."),
-    _int("transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum segment size of __transaction_state."),
-    _int(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000, 1, "The interval of checks (Kafka: 10 s)."
+    int_("transaction.state.log.num.partitions", 4, 1, "The partitions of __transaction_state (Kafka: 50)."),
+    _short(
+        "transaction.state.log.replication.factor",
+        3,
+        1,
+        "The replicas of __transaction_state; fewer with fewer brokers.",
     ),
-    _int(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, 1, "The interval of checks for them."
+    int_(
+        "transaction.state.log.min.isr",
+        2,
+        1,
+        "The in-sync replicas that a write to __transaction_state needs; fewer with fewer replicas.",
+    ),
+    int_("transaction.state.log.segment.bytes", 104_857_600, 1, "The maximum segment size of __transaction_state."),
+    int_(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        1_000,
+        1,
+        "The interval of checks for transactions that have timed out (Kafka: 10 s).",
+    ),
+    int_(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        3_600_000,
+        1,
+        "The interval of checks for transactional ids that have expired.",
     ),
     _boolean("transaction.partition.verification.enable", True, "Whether leaders verify transactions (KIP-890)."),
-    _int("add.partitions.to.txn.retry.backoff.ms", 20, 1, "The backoff while the transaction before is completed."),
-    _int("add.partitions.to.txn.retry.backoff.max.ms", 100, 0, "The time until the client gets the error."),
+    int_(
+        "add.partitions.to.txn.retry.backoff.ms",
+        20,
+        1,
+        "The backoff of leaders that add a partition to a transaction while the one before is being completed.",
+    ),
+    int_(
+        "add.partitions.to.txn.retry.backoff.max.ms", 100, 0, "The time until the client gets the error, and retries."
+    ),
 )
 
 

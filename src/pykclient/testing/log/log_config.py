@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
-from pykclient.config.validators import Validator, ValidString, at_least, between
+from pykclient.config.config_def import ConfigDef, Type
+from pykclient.config.validators import Validator, ValidString, between
 from pykclient.errors import ConfigError, InvalidConfigurationError
 from pykclient.record.record_batch import CURRENT_MAGIC_VALUE, MAGIC_VALUE_V0, MAGIC_VALUE_V1, MAGIC_VALUE_V2
+from pykclient.testing.config import int_, key, long
 from pykclient.types import CREATE_TIME, LOG_APPEND_TIME
 
 _LONG_MAX = (1 << 63) - 1
@@ -41,73 +42,61 @@ def _throttled_replicas(value: Any) -> str | None:
 _REPLICAS = Validator(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
 
 
-def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator)
-
-
-def _int(name: str, default: int, least: int, doc: str) -> ConfigKey:
-    return _key(name, Type.INT, default, doc, at_least(least))
-
-
-def _long(name: str, default: int, least: int, doc: str) -> ConfigKey:
-    return _key(name, Type.LONG, default, doc, at_least(least))
-
-
 _KEYS = (
-    _int("segment.bytes", 1 << 30, _MIN_SEGMENT_BYTES, "The maximum size of a segment."),
-    _key("internal.segment.bytes", Type.INT, None, "The same without a minimum, for tests."),
-    _long("segment.ms", 7 * _DAY_MS, 1, "The maximum age of the active segment."),
-    _long("segment.jitter.ms", 0, 0, "The maximum random time to subtract from segment.ms."),
-    _int("segment.index.bytes", 10 << 20, 4, "The size of the indexes, which have no limit here."),
-    _long("flush.messages", _LONG_MAX, 1, "The records between two flushes; a log in memory needs none."),
-    _long("flush.ms", _LONG_MAX, 0, "The time between two flushes; a log in memory needs none."),
-    _key("retention.bytes", Type.LONG, -1, "The bytes of a partition to keep; -1: all."),
-    _long("retention.ms", 7 * _DAY_MS, -1, "The time to keep records; -1: forever."),
-    _int("max.message.bytes", 1_048_588, 0, "The maximum size of a batch."),
-    _int("index.interval.bytes", 4096, 0, "The bytes between index entries; here every batch has an entry."),
-    _long("delete.retention.ms", _DAY_MS, 0, "The time that compaction keeps tombstones."),
-    _long("min.compaction.lag.ms", 0, 0, "The minimum age of a record to compact."),
-    _long("max.compaction.lag.ms", _LONG_MAX, 1, "The maximum age of a record not compacted."),
-    _long("file.delete.delay.ms", 60_000, 0, "The time to keep deleted files; memory is freed at once."),
-    _key(
+    int_("segment.bytes", 1 << 30, _MIN_SEGMENT_BYTES, "The maximum size of a segment."),
+    key("internal.segment.bytes", Type.INT, None, "The same without a minimum, for tests."),
+    long("segment.ms", 7 * _DAY_MS, 1, "The maximum age of the active segment."),
+    long("segment.jitter.ms", 0, 0, "The maximum random time to subtract from segment.ms."),
+    int_("segment.index.bytes", 10 << 20, 4, "The size of the indexes, which have no limit here."),
+    long("flush.messages", _LONG_MAX, 1, "The records between two flushes; a log in memory needs none."),
+    long("flush.ms", _LONG_MAX, 0, "The time between two flushes; a log in memory needs none."),
+    key("retention.bytes", Type.LONG, -1, "The bytes of a partition to keep; -1: all."),
+    long("retention.ms", 7 * _DAY_MS, -1, "The time to keep records; -1: forever."),
+    int_("max.message.bytes", 1_048_588, 0, "The maximum size of a batch."),
+    int_("index.interval.bytes", 4096, 0, "The bytes between index entries; here every batch has an entry."),
+    long("delete.retention.ms", _DAY_MS, 0, "The time that compaction keeps tombstones."),
+    long("min.compaction.lag.ms", 0, 0, "The minimum age of a record to compact."),
+    long("max.compaction.lag.ms", _LONG_MAX, 1, "The maximum age of a record not compacted."),
+    long("file.delete.delay.ms", 60_000, 0, "The time to keep deleted files; memory is freed at once."),
+    key(
         "min.cleanable.dirty.ratio", Type.DOUBLE, 0.5, "The share of new bytes that starts a compaction.", between(0, 1)
     ),
-    _key(
+    key(
         "cleanup.policy",
         Type.LIST,
         [DELETE],
         "The handling of old records: delete, compact, both or neither.",
         Validator(_cleanup_policy, "[compact, delete]"),
     ),
-    _key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica out of sync may become leader."),
-    _int("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
-    _key(
+    key("unclean.leader.election.enable", Type.BOOLEAN, False, "Whether a replica out of sync may become leader."),
+    int_("min.insync.replicas", 1, 1, "The in-sync replicas that acks=all needs."),
+    key(
         "compression.type",
         Type.STRING,
         "producer",
         "The codec of stored batches; producer: the producer's codec.",
         ValidString("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
-    _key("compression.gzip.level", Type.INT, -1, "The level of gzip.", Validator(_gzip_level, "[1,...,9] or -1")),
-    _key("compression.lz4.level", Type.INT, 9, "The level of lz4.", between(1, 17)),
-    _key("compression.zstd.level", Type.INT, 3, "The level of zstd.", between(-131_072, 22)),
-    _key("preallocate", Type.BOOLEAN, False, "Whether to preallocate files; without effect in memory."),
-    _key(
+    key("compression.gzip.level", Type.INT, -1, "The level of gzip.", Validator(_gzip_level, "[1,...,9] or -1")),
+    key("compression.lz4.level", Type.INT, 9, "The level of lz4.", between(1, 17)),
+    key("compression.zstd.level", Type.INT, 3, "The level of zstd.", between(-131_072, 22)),
+    key("preallocate", Type.BOOLEAN, False, "Whether to preallocate files; without effect in memory."),
+    key(
         "message.timestamp.type",
         Type.STRING,
         "CreateTime",
         "Whether records keep the producer's timestamp or get the broker's.",
         ValidString("CreateTime", "LogAppendTime"),
     ),
-    _long("message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
-    _long("message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
-    _key("leader.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
-    _key("follower.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
-    _key("remote.storage.enable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
-    _long("local.retention.ms", -2, -2, "Ignored: there is no remote storage."),
-    _long("local.retention.bytes", -2, -2, "Ignored: there is no remote storage."),
-    _key("remote.log.copy.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
-    _key("remote.log.delete.on.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
+    long("message.timestamp.before.max.ms", _LONG_MAX, 0, "The maximum age of a record's timestamp."),
+    long("message.timestamp.after.max.ms", 3_600_000, 0, "How far a record's timestamp may be in the future."),
+    key("leader.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
+    key("follower.replication.throttled.replicas", Type.LIST, [], "Ignored.", _REPLICAS),
+    key("remote.storage.enable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
+    long("local.retention.ms", -2, -2, "Ignored: there is no remote storage."),
+    long("local.retention.bytes", -2, -2, "Ignored: there is no remote storage."),
+    key("remote.log.copy.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
+    key("remote.log.delete.on.disable", Type.BOOLEAN, False, "Ignored: there is no remote storage."),
 )
 
 DEFINITION: Final = ConfigDef(_KEYS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykclient.config.config_def import ConfigDef, ConfigKey, Importance, Type
-from pykclient.config.validators import Validator, ValidString, at_least, parse_iso_duration_ms
-from pykclient.testing.config import BrokerConfig
+from pykclient.config.config_def import ConfigDef, Type
+from pykclient.config.validators import Validator, ValidString, parse_iso_duration_ms
+from pykclient.testing.config import BrokerConfig, int_, key
 from pykclient.testing.coordination import znodes
 from pykclient.testing.coordination.coordination_client import CoordinationClient, KafkaCoordinationClient
 from pykclient.testing.log.log_config import check_override
@@ -40,44 +40,28 @@ def _offset_reset(value: Any) -> str | None:
     return "must be earliest, latest, or by_duration: with a duration, such as by_duration:PT1H"
 
 
-def _key(name: str, type: str, default: Any, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, type, default, Importance.MEDIUM, doc, validator)
-
-
 DEFINITION: Final = ConfigDef(
     (
-        _key("share.session.timeout.ms", Type.INT, 45_000, "The session timeout of a member.", at_least(1)),
-        _key("share.heartbeat.interval.ms", Type.INT, 5_000, "The heartbeat interval of a member.", at_least(1)),
-        _key(
-            "share.record.lock.duration.ms",
-            Type.INT,
-            30_000,
-            "The time for which a member has acquired records.",
-            at_least(1),
-        ),
-        _key("share.delivery.count.limit", Type.INT, 5, "The maximum number of deliveries of a record.", at_least(1)),
-        _key(
-            "share.partition.max.record.locks",
-            Type.INT,
-            2_000,
-            "The maximum number of records of a partition in flight.",
-            at_least(1),
-        ),
-        _key(
+        int_("share.session.timeout.ms", 45_000, 1, "The session timeout of a member."),
+        int_("share.heartbeat.interval.ms", 5_000, 1, "The heartbeat interval of a member."),
+        int_("share.record.lock.duration.ms", 30_000, 1, "The time for which a member has acquired records."),
+        int_("share.delivery.count.limit", 5, 1, "The maximum number of deliveries of a record."),
+        int_("share.partition.max.record.locks", 2_000, 1, "The maximum number of records of a partition in flight."),
+        key(
             "share.auto.offset.reset",
             Type.STRING,
             LATEST,
             "Where a new group begins to read: earliest, latest, or by_duration: with a duration (ISO 8601).",
             Validator(_offset_reset, "[earliest, latest, by_duration:PnDTnHnMn.nS]"),
         ),
-        _key(
+        key(
             "share.isolation.level",
             Type.STRING,
             "read_uncommitted",
             "Whether records of open and aborted transactions are delivered.",
             ValidString(_READ_COMMITTED, "read_uncommitted"),
         ),
-        _key("share.renew.acknowledge.enable", Type.BOOLEAN, True, "Whether members can renew acquisition locks."),
+        key("share.renew.acknowledge.enable", Type.BOOLEAN, True, "Whether members can renew acquisition locks."),
     )
 )
 
