@@ -25,7 +25,7 @@ from pykclient.record.memory_records_builder import (
 from pykclient.types import Header, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pykclient.clock import Clock
     from pykclient.network.metadata import MetadataSnapshot
@@ -557,7 +557,7 @@ class Outbox:
     def __init__(
         self,
         pool: PoolState,
-        waiting: Any,
+        waiting: LooksAtQueues,
         incomplete: dict[Any, None],
         clock: Clock,
         sender_thread: Any,
@@ -600,6 +600,13 @@ class Outbox:
         return capacity if capacity < self._batch_size else self._batch_size
 
 
+class LooksAtQueues(Protocol):
+    """The part of WaitingQueues that decides whether a new batch must wake the sender."""
+
+    changed_queues: deque[Any]
+    next_look_ms: int
+
+
 # --- batches on their way to the sender and back ----------------------------------------------------------------------
 
 
@@ -608,7 +615,7 @@ class Drain:
 
     __slots__ = ("max_size", "now_ms", "of_node", "queues", "ready", "size")
 
-    def __init__(self, of_node: Any, max_size: int, now_ms: int) -> None:
+    def __init__(self, of_node: QueuesOfNode, max_size: int, now_ms: int) -> None:
         self.of_node = of_node
         self.max_size = max_size
         self.now_ms = now_ms
@@ -619,26 +626,82 @@ class Drain:
         self.queues: list[Any] = []
 
 
-def file_queues(waiting: Any, queues: dict[Any, None], snapshot: MetadataSnapshot) -> None:
-    """Update ``queues``, which have changed, in ``waiting``, a WaitingQueues."""
+class QueuesOfNode(Protocol):
+    """The queues that have batches for one node, see WaitingQueues."""
+
+    #: True if the node could take no request at the last check.
+    is_blocked: bool
+    #: True if the last drain left batches that are due.
+    has_due_rest: bool
+
+    @property
+    def waiting(self) -> Collection[Any]: ...
+
+    def remove(self, queue: Any) -> None: ...
+
+
+class FilesQueues(Protocol):
+    """The part of WaitingQueues that ``file_queues`` uses."""
+
+    delivery_timeout_ms: int
+    linger_ms: int
+    muted: dict[TopicPartition, Any]
+    next_expiry_ms: int
+
+    def file_queue(self, queue: Any, snapshot: MetadataSnapshot) -> None: ...
+
+
+class DrainsQueues(Protocol):
+    """The part of a RecordAccumulator that ``drain_queues`` uses."""
+
+    backlog: Any
+    id_manager: Any
+    is_compressed: bool
+    is_ordered: bool
+
+    @property
+    def held(self) -> dict[Any, None]: ...
+
+    def drain_queue(self, queue: Any, drain: Drain) -> bool: ...
+
+    def learn_ratio(self, batch: Any) -> None: ...
+
+
+class CompletesBatches(Protocol):
+    """The part of a BatchRegister that ``succeed_written`` uses."""
+
+    held: dict[Any, None]
+    id_manager: Any
+    incomplete: dict[Any, None]
+    is_ordered: bool
+    results: deque[Any]
+    returned: deque[Loan]
+
+    def succeed(self, batch: Any, base_offset: int, log_append_time_ms: int) -> bool: ...
+
+    def conclude(self, batch: Any, deallocate: Callable[[Loan], object] | None = None) -> None: ...
+
+
+def file_queues(waiting: FilesQueues, queues: dict[Any, None], snapshot: MetadataSnapshot) -> None:
+    """Update ``queues``, which have changed, in ``waiting``."""
     for queue in queues:
         waiting.file_queue(queue, snapshot)
 
 
-def drain_queues(accumulator: Any, drain: Drain) -> None:
-    """Drain one batch per queue of a node, by a RecordAccumulator, until the request is full."""
+def drain_queues(accumulator: DrainsQueues, drain: Drain) -> None:
+    """Drain one batch per queue of a node, until the request is full."""
     for queue in drain.of_node.waiting:
         if not accumulator.drain_queue(queue, drain):
             return
 
 
 def succeed_written(
-    register: Any,
+    register: CompletesBatches,
     batches: dict[tuple[str, int], Any],
     topic: str,
     written: Iterable[tuple[int, ...]],
 ) -> tuple[list[int], list[Any]]:
-    """Complete held batches of ``topic`` in a BatchRegister with success, and remove them from ``batches``.
+    """Complete held batches of ``topic`` with success, and remove them from ``batches``.
 
     ``written`` has the fields of a WrittenResponse for each. Return the partitions for which there is no batch, and the
     batches that were given up before.
