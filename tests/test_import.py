@@ -100,7 +100,7 @@ def test_importing_the_package_alone_loads_nothing(compiled: dict[str, str]) -> 
     assert loaded_by("import pykclient", compiled) == {"pykclient", "__future__"}
 
 
-@pytest.mark.parametrize("name", vars(pykclient)["__all__"])
+@pytest.mark.parametrize("name", pykclient.__all__)
 def test_public_names_load_only_what_they_need(name: str, compiled: dict[str, str]) -> None:
     # Since Python 3.14, logging needs dataclasses.
     assert not loaded_by(f"from pykclient import {name}", compiled, after="import logging") & (LATE | NEVER)
@@ -124,17 +124,17 @@ def test_importing_a_client_is_cheap(name: str, compiled: dict[str, str]) -> Non
 
 
 def test_every_public_name_exists_and_is_listed() -> None:
-    for name in vars(pykclient)["__all__"]:
+    for name in pykclient.__all__:
         assert getattr(pykclient, name) is not None
         assert name in dir(pykclient)
-    assert sorted(set(vars(pykclient)["__all__"])) == sorted(vars(pykclient)["__all__"])
-    assert {*pykclient._HOME, *pykclient._MODULES, "__version__"} == set(vars(pykclient)["__all__"])
+    assert sorted(set(pykclient.__all__)) == sorted(pykclient.__all__)
+    assert {*pykclient._HOME, *pykclient._MODULES, "__version__"} == set(pykclient.__all__)
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_name_that_a_package_lists_loads(name: str) -> None:
     package = importlib.import_module(name)
-    missing = [each for each in vars(package)["__all__"] if not hasattr(package, each)]
+    missing = [each for each in package.__all__ if not hasattr(package, each)]
     assert not missing
 
 

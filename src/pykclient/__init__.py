@@ -14,75 +14,119 @@ Names are loaded on first use, so ``import pykclient`` alone takes about 10 ms.
 
 from __future__ import annotations
 
-from pykclient.version import __version__ as __version__
+from pykclient.version import __version__
 
 TYPE_CHECKING = False  # importing typing's costs more than all of this module
 if TYPE_CHECKING:
-    from pykclient import errors as errors
-    from pykclient.admin.kafka_admin_client import KafkaAdminClient as KafkaAdminClient
-    from pykclient.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
-    from pykclient.consumer.share.acknowledgements import AcknowledgeType as AcknowledgeType
-    from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer as KafkaShareConsumer
-    from pykclient.consumer.values import (
-        ConsumerInterceptor as ConsumerInterceptor,
-        ConsumerRebalanceListener as ConsumerRebalanceListener,
-        SubscriptionPattern as SubscriptionPattern,
-    )
-    from pykclient.errors import KafkaError as KafkaError
-    from pykclient.explanation import explain_clients as explain_clients, explain_on_signal as explain_on_signal
-    from pykclient.producer.future import FutureRecordMetadata as FutureRecordMetadata
-    from pykclient.producer.interceptors import (
-        AcknowledgedBatch as AcknowledgedBatch,
-        ProducerInterceptor as ProducerInterceptor,
-    )
-    from pykclient.producer.kafka_producer import KafkaProducer as KafkaProducer
-    from pykclient.producer.partitioner import Partitioner as Partitioner
-    from pykclient.producer.transactions.transactional_calls import PreparedTxnState as PreparedTxnState
+    from pykclient import errors
+    from pykclient.admin.kafka_admin_client import KafkaAdminClient
+    from pykclient.consumer.kafka_consumer import KafkaConsumer
+    from pykclient.consumer.share.acknowledgements import AcknowledgeType
+    from pykclient.consumer.share.kafka_share_consumer import KafkaShareConsumer
+    from pykclient.consumer.values import ConsumerInterceptor, ConsumerRebalanceListener, SubscriptionPattern
+    from pykclient.errors import KafkaError
+    from pykclient.explanation import explain_clients, explain_on_signal
+    from pykclient.producer.future import FutureRecordMetadata
+    from pykclient.producer.interceptors import AcknowledgedBatch, ProducerInterceptor
+    from pykclient.producer.kafka_producer import KafkaProducer
+    from pykclient.producer.partitioner import Partitioner
+    from pykclient.producer.transactions.transactional_calls import PreparedTxnState
     from pykclient.serialization import (
-        DefaultSerializer as DefaultSerializer,
-        Deserializer as Deserializer,
-        JsonDeserializer as JsonDeserializer,
-        JsonSerializer as JsonSerializer,
-        Serializer as Serializer,
-        StringDeserializer as StringDeserializer,
-        StringSerializer as StringSerializer,
+        DefaultSerializer,
+        Deserializer,
+        JsonDeserializer,
+        JsonSerializer,
+        Serializer,
+        StringDeserializer,
+        StringSerializer,
     )
     from pykclient.types import (
-        ConsumerGroupMetadata as ConsumerGroupMetadata,
-        ConsumerRecord as ConsumerRecord,
-        OffsetAndMetadata as OffsetAndMetadata,
-        OffsetAndTimestamp as OffsetAndTimestamp,
-        PartitionInfo as PartitionInfo,
-        ProducerRecord as ProducerRecord,
-        RecordMetadata as RecordMetadata,
-        TopicIdPartition as TopicIdPartition,
-        TopicPartition as TopicPartition,
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionInfo,
+        ProducerRecord,
+        RecordMetadata,
+        TopicIdPartition,
+        TopicPartition,
     )
 
-#: Public names, by the modules that they live in.
-_NAMES = {
-    "admin.kafka_admin_client": "KafkaAdminClient",
-    "consumer.kafka_consumer": "KafkaConsumer",
-    "consumer.share.acknowledgements": "AcknowledgeType",
-    "consumer.share.kafka_share_consumer": "KafkaShareConsumer",
-    "consumer.values": "ConsumerInterceptor ConsumerRebalanceListener SubscriptionPattern",
-    "errors": "KafkaError",
-    "explanation": "explain_clients explain_on_signal",
-    "producer.future": "FutureRecordMetadata",
-    "producer.interceptors": "AcknowledgedBatch ProducerInterceptor",
-    "producer.kafka_producer": "KafkaProducer",
-    "producer.partitioner": "Partitioner",
-    "producer.transactions.transactional_calls": "PreparedTxnState",
-    "serialization": "DefaultSerializer Deserializer JsonDeserializer JsonSerializer Serializer StringDeserializer "
-    "StringSerializer",
-    "types": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp PartitionInfo ProducerRecord "
-    "RecordMetadata TopicIdPartition TopicPartition",
+#: Public names and their modules.
+_HOME = {
+    "AcknowledgedBatch": "producer.interceptors",
+    "AcknowledgeType": "consumer.share.acknowledgements",
+    "ConsumerGroupMetadata": "types",
+    "ConsumerInterceptor": "consumer.values",
+    "ConsumerRebalanceListener": "consumer.values",
+    "ConsumerRecord": "types",
+    "DefaultSerializer": "serialization",
+    "Deserializer": "serialization",
+    "FutureRecordMetadata": "producer.future",
+    "JsonDeserializer": "serialization",
+    "JsonSerializer": "serialization",
+    "KafkaAdminClient": "admin.kafka_admin_client",
+    "KafkaConsumer": "consumer.kafka_consumer",
+    "KafkaError": "errors",
+    "KafkaProducer": "producer.kafka_producer",
+    "KafkaShareConsumer": "consumer.share.kafka_share_consumer",
+    "OffsetAndMetadata": "types",
+    "OffsetAndTimestamp": "types",
+    "PartitionInfo": "types",
+    "Partitioner": "producer.partitioner",
+    "PreparedTxnState": "producer.transactions.transactional_calls",
+    "ProducerInterceptor": "producer.interceptors",
+    "ProducerRecord": "types",
+    "RecordMetadata": "types",
+    "Serializer": "serialization",
+    "StringDeserializer": "serialization",
+    "StringSerializer": "serialization",
+    "SubscriptionPattern": "consumer.values",
+    "TopicIdPartition": "types",
+    "TopicPartition": "types",
+    "explain_clients": "explanation",
+    "explain_on_signal": "explanation",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = frozenset({"errors"})
 
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and import none by a star
-    __all__ = sorted({*_HOME, *_MODULES, "__version__"})  # noqa: PLE0605
+__all__ = [
+    "AcknowledgeType",
+    "AcknowledgedBatch",
+    "ConsumerGroupMetadata",
+    "ConsumerInterceptor",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "DefaultSerializer",
+    "Deserializer",
+    "FutureRecordMetadata",
+    "JsonDeserializer",
+    "JsonSerializer",
+    "KafkaAdminClient",
+    "KafkaConsumer",
+    "KafkaError",
+    "KafkaProducer",
+    "KafkaShareConsumer",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "Partitioner",
+    "PreparedTxnState",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RecordMetadata",
+    "Serializer",
+    "StringDeserializer",
+    "StringSerializer",
+    "SubscriptionPattern",
+    "TopicIdPartition",
+    "TopicPartition",
+    "__version__",
+    "errors",
+    "explain_clients",
+    "explain_on_signal",
+]
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name):
         import importlib
@@ -95,5 +139,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name, and impo
             return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    def __dir__():
-        return sorted({*globals(), *__all__})
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
