@@ -396,7 +396,7 @@ def test_ids_end_with_the_last_version_that_is_deleted_for_good(
 
 
 @pytest.mark.parametrize(("path", "code"), [("subjects/a", 40405), ("subjects/a/versions/1", 40407)])
-def test_what_was_not_deleted_before_is_not_deleted_for_good(
+def test_permanent_deletion_before_the_soft_one_is_refused(
     registry: EmbeddedSchemaRegistry, client: SchemaRegistryClient, path: str, code: int
 ) -> None:
     client.register_schema("a", record("x"))

@@ -69,7 +69,7 @@ def _forwarded(
 
 
 class _AIOClient(PacedCoroutines):
-    """What the clients for asyncio have in common."""
+    """Base of the clients for asyncio."""
 
     async def close(self) -> None:
         """Release all resources."""
@@ -675,7 +675,7 @@ async def _close_serdes(serdes: list[Any]) -> None:
 
 
 class _Converting:
-    """What a client that converts has beside the client below it: the serdes that its configuration names."""
+    """Base of the clients that convert, with the serdes that their configuration names."""
 
     _serde: str
     _serdes: Serdes

@@ -155,7 +155,7 @@ class SharedClusterId:
 
 
 class _Converting(Client):
-    """What a client that converts has beside the client below it: the serdes that its configuration names."""
+    """Base of the clients that convert, with the serdes that their configuration names."""
 
     _serde: str
 

@@ -160,7 +160,7 @@ def quoted(name: str) -> str:
 
 
 class ConfiguredClient:
-    """What the clients of registries have in common beside their requests."""
+    """Base of the clients of registries, without their requests."""
 
     _conf: dict[str, Any]
 

@@ -55,7 +55,9 @@ class RequestAndCompletionHandler(NamedTuple):
 
 
 class LoopWorker:
-    """What is a polling thread in Java: ``wakeup`` schedules one ``do_work`` on the loop, and a timer does so in time.
+    """A polling thread of Java, without a thread of its own.
+
+    ``wakeup`` schedules one ``do_work`` on the loop, and a timer does so in time.
 
     Thread: loop.
     """

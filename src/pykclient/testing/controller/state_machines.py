@@ -142,7 +142,7 @@ ElectionOutcome = LeaderAndIsr | StateChangeFailedError
 
 @dataclass(eq=False, repr=False)
 class ControllerPart:
-    """What the parts of a controller work with. Thread: loop."""
+    """Base of the parts of a controller, with the components that they share. Thread: loop."""
 
     _broker: BrokerContext
     _context: ControllerContext

@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from pykclient import errors
@@ -315,7 +315,14 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN_MEMBER_ID = ""
 
 
-M = TypeVar("M", bound=Any)
+class Member(Protocol):
+    """A member of a group of any kind. It is static if it has an instance id."""
+
+    @property
+    def instance_id(self) -> str | None: ...
+
+
+M = TypeVar("M", bound=Member)
 
 
 class CoordinatedGroup(ABC, Generic[M]):

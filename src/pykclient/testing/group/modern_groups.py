@@ -139,7 +139,7 @@ class ModernGroupMember:
 
     @property
     def subscription(self) -> tuple[object, ...]:
-        """What the member reads: a change begins the group's next epoch."""
+        """The subscription of the member: a change of it begins the group's next epoch."""
         return (self.topic_names,)
 
     def cancel_timers(self) -> None:
