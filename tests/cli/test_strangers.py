@@ -248,16 +248,18 @@ def test_silent_server_is_named_and_advice_is_of_the_command_line(command: list[
 
 @pytest.mark.parametrize("words", [["produce", "t"], ["consume", "t", "-e"], ["bench", "--topic", "t"]])
 def test_silent_server_is_named_by_commands_for_records(words: list[str], silent: str) -> None:
-    result = Pykclient()(*words, "--bootstrap-servers", silent, "--timeout", "1s", stdin=b"record\n")
+    # A request that is too late is noticed when the metadata is looked at again, each second; 0.2 s are left then.
+    result = Pykclient()(*words, "--bootstrap-servers", silent, "--timeout", "2200ms", stdin=b"record\n")
     assert result.code == 1
     assert silent in result.err
     assert "Check that the brokers are up" in result.err
 
 
 def test_timeout_holds_for_commands_on_spark_transactions(silent: str) -> None:
-    result = Pykclient()("spark-transactions", "list", "--bootstrap-servers", silent, "--timeout", "1s")
+    result = Pykclient()("spark-transactions", "list", "--bootstrap-servers", silent, "--timeout", "5s")
     assert result.code == 1
-    assert "within 1000 ms" in result.err
+    assert "within 5000 ms" in result.err
+    assert silent in result.err
 
 
 @pytest.mark.parametrize("id", ["0", "9"])
