@@ -64,7 +64,7 @@ def test_records_for_a_deleted_topic_expire_with_its_name(any_kafka: AnyKafka, t
         delivery_timeout_ms=4000,
         request_timeout_ms=2000,
         linger_ms=0,
-        **QUICK,
+        retry_backoff_ms=20,  # and the metadata is not requested again before the topic's error
     )
     add_partitions(any_kafka, topic, 3)
     with p:

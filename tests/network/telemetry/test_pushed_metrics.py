@@ -329,7 +329,8 @@ def test_a_real_broker_gets_labels_and_metrics_of_the_application(kafka: tuple[K
 
         def has_pushed() -> bool:
             consumer.poll(50)
-            return any("group_member_id" in push.labels for push in written(file, "m"))
+            has_joined = consumer.group_metadata().member_id != ""  # a push may come before the join is complete
+            return has_joined and any("group_member_id" in push.labels for push in written(file, "m"))
 
         wait_until(has_pushed)
         member_id = consumer.group_metadata().member_id
